@@ -122,9 +122,9 @@ def lessons(cfg: dict[str, Any]) -> list[Lesson]:
     return made
 
 
-def parameters(shapes: dict[str, tuple[int, int]]) -> dict[str, np.ndarray]:
+def parameters(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     return {
-        name: tiny.uniform(7919 * seed, shape[0] * shape[1]).reshape(shape) * np.float32(0.3)
+        name: tiny.uniform(7919 * seed, int(np.prod(shape))).reshape(shape) * np.float32(0.3)
         for seed, (name, shape) in enumerate(sorted(shapes.items()), 1)
     }
 

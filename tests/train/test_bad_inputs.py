@@ -63,6 +63,23 @@ ROWS = [  # rows or the text of a file, options, and what the error says
     ([{"text": "abc"}], {"targets": "conv"}, r"targets must fit .*: got 'conv'; this model has down_proj, gate_proj"),
     ([{"text": "abc"}], {"targets": ""}, r"targets must name at least one module: got ''; give all-linear, names"),
     ([{"text": "abc"}], {"targets": "(["}, r"targets is not a regular expression"),
+    (
+        [{"text": "abc"}],
+        {"modules_to_save": "norm"},
+        r"modules_to_save must be a list of names of modules, such as emb",
+    ),
+    ([{"text": "abc"}], {"modules_to_save": ["norm"]}, r"modules_to_save is a norm: .* cannot be served: got 'norm'; "),
+    ([{"text": "abc"}], {"modules_to_save": ["lm_head"]}, r"modules_to_save is the head, and cannot .*: got 'lm_head'"),
+    (
+        [{"text": "abc"}],
+        {"modules_to_save": ["wq"]},
+        r"is not a matrix or table .*: got 'wq'; this model has down_proj,",
+    ),
+    (
+        [{"text": "abc"}],
+        {"modules_to_save": ["q_proj"], "targets": "q_proj"},
+        r"modules_to_save names every target, so that nothing is left to adapt: got \['q_proj'\]",
+    ),
     ([{"text": "abc"}], {"rank": 0}, r"rank must be at least 1: got 0"),
     ([{"text": "abc"}], {"rank": 1000}, r"rank must be at most 256: got 1000"),
     ([{"text": "abc"}], {"alpha": float("nan")}, r"alpha must be above zero: got nan"),

@@ -51,6 +51,23 @@ def test_the_served_loss_is_the_validation_loss(chatty, chat_file, chats, tmp_pa
     assert evaluate(chatty, chats[:5]).loss > 2 * measured.loss
 
 
+def test_modules_are_trained_in_full_and_served(chatty, chat_file, chats, tmp_path):
+    """As PEFT's modules_to_save; each training has the bits of the one before, however much memory it has."""
+    more = {"modules_to_save": ["embed_tokens", "layers.1.self_attn.o_proj"], "valid": chats[:5], **FAST}
+    training = train.lora(chatty, chat_file, output=tmp_path / "a", threads=1, **more)
+    last = list(training)[-1]
+    measured = evaluate(chatty, chats[:5], adapter=tmp_path / "a" / "last", compute="f32")
+    assert abs(measured.loss / last.valid - 1) <= 1e-5
+    written, start = open_adapter(tmp_path / "a" / "last").modules, training.learner.start
+    assert len(written) == 15 and start.keys() == set(training.learner.weights)
+    for name, value in start.items():
+        module = written[name.removesuffix(".weight")]
+        assert module.down is None and np.array_equal(module.weight.numpy(), training.run.parameters[name])
+        assert not np.array_equal(module.weight.numpy(), value)
+    list(train.lora(chatty, chat_file, output=tmp_path / "b", memory=4_000_000, threads=2, **more))
+    assert digest(tmp_path / "a" / "last") == digest(tmp_path / "b" / "last")
+
+
 def test_neither_threads_nor_memory_change_a_bit(chatty, chat_file, tmp_path):
     found = set()
     for number, more in enumerate(({"threads": 1}, {"threads": 2}, {"memory": 2_000_000}, {"memory": 20_000_000})):

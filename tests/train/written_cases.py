@@ -11,7 +11,7 @@ import tiny
 from weft.graph.passes.learn import LowRank
 from weft.runtime import open_checkpoint
 from weft.train import Learner, Options, Run
-from weft.train.targets import changes_of, choose, products
+from weft.train.targets import changes_of, choose, products, whole_modules
 
 TOKENS = 11
 FIRST = {tiny.CONFIGS[name]["model_type"]: name for name in reversed(gradient_cases.DECODERS)}
@@ -20,6 +20,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{kind: (name, {"rank": 3, "alpha": 5.0}) for kind, name in FIRST.items()},
     "llama-one-layer": ("llama-grouped", {"targets": r".*layers\.1\..*_proj", "rank": 2, "alpha": 1.0}),
     "llama-two-modules": ("llama-grouped", {"targets": "q_proj,down_proj", "dropout": 0.1}),
+    "qwen2-whole": ("qwen2", {"modules_to_save": ["embed_tokens", "layers.1.self_attn.k_proj"], "rank": 2}),
     "qwen3-rslora": ("qwen3", {"rank": 5, "alpha": 4.0, "rslora": True}),
     "phi3-rslora": ("phi3", {"rank": 5, "alpha": 4.0, "rslora": True}),
 }
@@ -32,8 +33,11 @@ def write(folder: Path, name: str) -> tuple[Path, Path]:
     checkpoint = open_checkpoint(base)
     weights = products(checkpoint)
     modules = choose(weights, options.targets, model_type=checkpoint.model_type)
-    changes = changes_of(weights, modules, LowRank(options.rank, options.scale))
-    learner = Learner(checkpoint, changes, backend="reference")
+    whole = whole_modules(checkpoint, options.modules_to_save)
+    changes = changes_of(weights, [one for one in modules if one not in whole], LowRank(options.rank, options.scale))
+    learner = Learner(
+        checkpoint, changes, weights=[name for names in whole.values() for name in names], backend="reference"
+    )
     run = Run(learner, gradient_cases.lessons(cfg), options, start=gradient_cases.parameters(learner.shapes))
     run.save(folder / "adapter", base="tiny", weights=weights)
     return base, folder / "adapter"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,12 @@ def write_adapter(
     weights: Mapping[str, tuple[int, int]] | None = None,
     rslora: bool = False,
     dropout: float = 0.0,
+    whole: Sequence[str] = (),
 ) -> None:
     """A folder in PEFT's format: adapter_config.json and adapter_model.safetensors, each there at once or not at all.
 
     `weights` are all that could have been adapted: without them the modules are listed by their last names, which PEFT
-    applies to every layer.
+    applies to every layer. `whole` names the tensors that were trained in full.
     """
     made = {
         module: _module(module, parts, changes, parameters) for module, parts in _parts(changes, parameters).items()
@@ -69,6 +70,9 @@ def write_adapter(
     for module, (down, up, _) in made.items():
         tensors[f"base_model.model.{module}.lora_A.weight"] = down
         tensors[f"base_model.model.{module}.lora_B.weight"] = up
+    if whole:
+        config["modules_to_save"] = sorted({name.rpartition(".")[0] for name in whole})
+        tensors |= {f"base_model.model.{name}": parameters[name] for name in whole}
     folder.mkdir(parents=True, exist_ok=True)
     write_safetensors(folder / TENSORS, tensors)
     with replacing(folder / CONFIG) as out:

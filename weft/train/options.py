@@ -77,6 +77,7 @@ class Learning:
 class Options(Learning):
     """How a run over tokens learns, beside what all kinds have.
 
+    modules_to_save  names of modules whose matrices or tables are trained in full, and saved with the adapter
     batch_tokens   how many tokens a step of the optimiser learns from; a longer row is a step of its own
     dropout        the part of each adapter's inputs that a step leaves out
     loss           which tokens are learnt: "assistant", "completion", "all"; None what the rows are for
@@ -86,6 +87,7 @@ class Options(Learning):
                    arithmetic), "bf16", or "auto": the machine's faster one where it is measured to be so, and near f32
     """
 
+    modules_to_save: Any = ()
     batch_tokens: int = 8192
     dropout: float = 0.0
     loss: str | None = None
@@ -98,6 +100,9 @@ class Options(Learning):
         super().__post_init__()
         self._whole(1, "rank", "batch_tokens")
         self._above_zero("beta")
+        names = self.modules_to_save
+        listed = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
+        self._check("modules_to_save", listed, "must be a list of names of modules, such as embed_tokens")
         self._check("dropout", _finite(self.dropout) and 0 <= self.dropout < 1, "must be 0 or more, and below 1")
         computes = (*TRAINING_COMPUTES, AUTO)
         self._check("compute", self.compute in computes, f"must be one of {', '.join(computes)}")

@@ -45,9 +45,8 @@ class PreferenceRun(Run):
     def __init__(self, *given: Any, **more: Any) -> None:
         self._known: dict[int, tuple[float, float]] = {}  # by a pair's identity, under the model as it was
         super().__init__(*given, **more)
-        self._before = {
-            name: value * 0 if name.startswith(UP) else value for name, value in self.parameters.items()
-        }  # without an adapter
+        unchanged = {name: value * 0 if name.startswith(UP) else value for name, value in self.parameters.items()}
+        self._before = {**unchanged, **self.learner.start}  # without an adapter
 
     def _check_lessons(self) -> None:
         for number, pair in enumerate([*self.lessons, *self.valid]):

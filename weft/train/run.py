@@ -94,7 +94,7 @@ class Run:
         warmup = math.ceil(self.options.warmup * self.steps)
         self._schedule = Schedule(self.options.rate, self.steps, self.options.schedule, warmup)
         self._rule = AdamW(decay=self.options.decay)
-        given = first_parameters(learner.shapes, self.options.seed) if start is None else start
+        given = first_parameters(learner.shapes, self.options.seed, learner.start) if start is None else start
         self.parameters: Arrays = {name: given[name].copy() for name in learner.shapes}
         self._means = self._rule.start(self.parameters)
         self.history: list[StepResult] = []
@@ -228,16 +228,21 @@ class Run:
     def save(self, folder: Path, *, base: str = "", best: bool = False, **about: Any) -> None:
         """Write the matrices, or the best ones, as an adapter of PEFT, which weft, peft and others load."""
         chosen = self.best[1] if best and self.best is not None else self.parameters
-        given = {"rslora": self.options.rslora, "dropout": self.options.dropout, **about}
+        given = {"rslora": self.options.rslora, "dropout": self.options.dropout, "whole": self.learner.weights, **about}
         write_adapter(folder, self.learner.changes, chosen, base=base, **given)
 
 
-def first_parameters(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Arrays:
-    """Matrices before the first step, as PEFT has them: `down` uniform within 1 / sqrt(inputs), `up` zero."""
+def first_parameters(
+    shapes: Mapping[str, tuple[int, ...]], seed: int, start: Mapping[str, np.ndarray] | None = None
+) -> Arrays:
+    """Matrices before the first step, as PEFT has them: `down` uniform within 1 / sqrt(inputs), `up` zero; those of
+    `start`, which are trained in full, as they are there."""
     import numpy as np
 
-    made = {}
+    made = dict(start or {})
     for name, shape in shapes.items():
+        if name in made:
+            continue
         if name.startswith(UP):
             made[name] = np.zeros(shape, np.float32)
         else:

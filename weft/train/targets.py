@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.errors import InputError, UnsupportedError
 from weft.graph.passes import cut_rows, dead_code
 from weft.graph.passes.learn import LowRank
+from weft.graph.passes.trained import trainable
 from weft.models import model_module
 from weft.nn import Scope, read_config
 from weft.nn.step import TracedStep
 from weft.runtime.tracing import CheckedTrace
 
 if TYPE_CHECKING:
+    from weft.graph import Program
     from weft.runtime.checkpoint import Checkpoint
 
 ALL = "all-linear"
@@ -39,14 +41,7 @@ class Part(NamedTuple):
 
 def products(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """The weights that rows are multiplied by, and their shapes, without the head's, routers and stacks of experts."""
-    module = model_module(checkpoint.model_type)
-    if module.KIND != "decoder":
-        what = f"{checkpoint.model_type} does not generate text, so it has no loss of the next token"
-        raise UnsupportedError("train", what, advice="choose a model that generates text")
-    with checkpoint.naming(), CheckedTrace(checkpoint.model_type, checkpoint) as trace:
-        config = read_config(module.Config, checkpoint.config)
-        trace.output("logits", module.forward(Scope(trace, checkpoint.stored), config, TracedStep(trace, whole=True)))
-    program = cut_rows(dead_code(trace.program()))
+    program = _program(checkpoint)
     found: dict[str, Any] = {}
     routing = {str(instr.inputs[0]) for instr in program.body if instr.op == "route"}
     routing |= {
@@ -56,8 +51,57 @@ def products(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
         name = str(instr.inputs[1]) if instr.op == "matmul" else ""
         if name and len(program.table[name].shape) == 2 and not routing.intersection(instr.outputs):
             found[name] = program.table[name].shape
-    head = [str(instr.inputs[1]) for instr in program.body if instr.op == "matmul"][-1]
-    return {name: shape for name, shape in found.items() if name != head}
+    return {name: shape for name, shape in found.items() if name != _head(program)}
+
+
+def _program(checkpoint: Checkpoint) -> Program:
+    """What a decoder computes, before ops are fused."""
+    module = model_module(checkpoint.model_type)
+    if module.KIND != "decoder":
+        what = f"{checkpoint.model_type} does not generate text, so it has no loss of the next token"
+        raise UnsupportedError("train", what, advice="choose a model that generates text")
+    with checkpoint.naming(), CheckedTrace(checkpoint.model_type, checkpoint) as trace:
+        config = read_config(module.Config, checkpoint.config)
+        trace.output("logits", module.forward(Scope(trace, checkpoint.stored), config, TracedStep(trace, whole=True)))
+    return cut_rows(dead_code(trace.program()))
+
+
+def _head(program: Program) -> str:
+    return [str(instr.inputs[1]) for instr in program.body if instr.op == "matmul"][-1]
+
+
+def whole_modules(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, list[str]]:
+    """The modules that `names` mean (whole names, or the ends of some), which are trained in full, and their tensors:
+    matrices and tables, with their biases."""
+    program = _program(checkpoint)
+    found = {name: shape for name, shape in trainable(program).items() if name != _head(program)}
+    modules: dict[str, list[str]] = {}
+    for name, shape in found.items():
+        module, _, part = name.rpartition(".")
+        if part == "weight" and len(shape) == 2:
+            bias = f"{module}.bias"
+            modules[module] = [name, *([bias] if bias in found else [])]
+    chosen: dict[str, list[str]] = {}
+    for name in names:
+        mine = {module: own for module, own in modules.items() if module == name or module.endswith(f".{name}")}
+        if not mine:
+            raise _not_whole(program, modules, name)
+        chosen |= mine
+    return dict(sorted(chosen.items()))
+
+
+def _not_whole(program: Program, modules: Mapping[str, Any], name: str) -> InputError:
+    stored = [value.name for value in program.weights if f".{value.name}".split(":")[0].endswith(f".{name}.weight")]
+    if stored and len(program.table[stored[0]].shape) == 1:
+        what = "is a norm: adapters with a norm of their own cannot be served"
+    elif stored and len(program.readers[stored[0]]) > 1:
+        what = "is used twice, as the table of tokens and as the head, and cannot be trained in full"
+    elif stored and _head(program) == stored[0]:
+        what = "is the head, and cannot be trained in full: all logits are never in memory together"
+    else:
+        what = "is not a matrix or table that can be trained in full"
+    advice = f"this model has {', '.join(sorted({module.rpartition('.')[2] for module in modules}))}"
+    return InputError("train", what, field="modules_to_save", given=name, advice=advice)
 
 
 def part_of(name: str, rows: int) -> Part | None:

@@ -27,7 +27,7 @@ from weft.train.learner import Choice, Learner, Lesson, choose_compute
 from weft.train.options import Options, given_options
 from weft.train.preference import PreferenceRun, flat_lessons
 from weft.train.run import STEP_TOKENS, Run, first_parameters
-from weft.train.targets import changes_of, choose, products
+from weft.train.targets import changes_of, choose, products, whole_modules
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -119,8 +119,9 @@ class Training(kept.Keeping):
             self.valid = read(valid, encoder, **limits)
         self._check_ids()
         changes, first = self._changes(start)
+        whole = [name for names in self.whole.values() for name in names]
         self.learner = Learner(
-            self.base.checkpoint, changes, dropout=self.options.dropout, threads=threads, backend=backend
+            self.base.checkpoint, changes, weights=whole, dropout=self.options.dropout, threads=threads, backend=backend
         )
         self.chosen = self._choose_compute(resume, first)
         self.memory = memory
@@ -144,11 +145,21 @@ class Training(kept.Keeping):
             raise UnsupportedError("train", what)
         self.longest = max(len(lesson.ids) for lesson in flat)
 
+    @cached_property
+    def whole(self) -> dict[str, list[str]]:
+        """The modules that are trained in full, and their tensors."""
+        names = self.options.modules_to_save
+        return whole_modules(self.base.checkpoint, names) if names else {}
+
     def _changes(self, start: str | os.PathLike[str] | None) -> tuple[dict[str, LowRank], Any]:
         if start is not None:
             return read_start(Path(start), self.base.checkpoint, self.base.weights)
         model_type = self.base.checkpoint.model_type
         modules = choose(self.base.weights, self.options.targets, model_type=model_type)
+        modules = [module for module in modules if module not in self.whole]
+        if not modules:
+            what = "names every target, so that nothing is left to adapt"
+            raise InputError("train", what, field="modules_to_save", given=list(self.options.modules_to_save))
         change = LowRank(self.options.rank, self.options.scale)
         return changes_of(self.base.weights, modules, change), None
 
@@ -159,7 +170,8 @@ class Training(kept.Keeping):
         if compute == AUTO and resume and self.output is not None:
             compute = kept.compute(self.output)
         if compute == AUTO:
-            begin = first_parameters(self.learner.shapes, self.options.seed) if first is None else first
+            own = first_parameters(self.learner.shapes, self.options.seed, self.learner.start)
+            begin = own if first is None else first
             chosen = choose_compute(self.learner, flat_lessons(self.data.lessons), begin)
             compute = chosen.compute
         self.learner.use(compute)
@@ -292,7 +304,7 @@ def decimal_size(count: int) -> str:
 
 def _options(given: Mapping[str, Any], started: bool) -> Options:
     found = given_options(Options, given)
-    fixed = [name for name in ("rank", "alpha", "targets", "rslora") if name in given]
+    fixed = [name for name in ("rank", "alpha", "targets", "rslora", "modules_to_save") if name in given]
     if started and fixed:
         what = "is given by the adapter that the training starts from"
         raise InputError("train", what, field=fixed[0], given=given[fixed[0]], advice="leave it out")

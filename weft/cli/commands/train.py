@@ -50,6 +50,12 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
             "names of modules.",
         ),
         click.option(
+            "--modules-to-save",
+            metavar="NAMES",
+            callback=lambda _, __, value: None if value is None else [name.strip() for name in value.split(",")],
+            help="Modules that are trained in full and saved with the adapter, as embed_tokens,o_proj.",
+        ),
+        click.option(
             "--from", "from_", metavar="ADAPTER", help="Train this adapter on; it gives rank, alpha and targets."
         ),
         click.option("--lr", type=float, help="Learning rate after the warm-up (default: 2e-4)."),
