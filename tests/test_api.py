@@ -79,10 +79,13 @@ def autograd_names() -> Iterator[str]:
 
 
 def transport_names() -> Iterator[str]:
-    """The names of weft.transport."""
+    """The names of weft.transport and weft.transport.drift."""
     transport = importlib.import_module("weft.transport")
     for name in sorted(transport.__all__):
         yield f"weft.transport: {described(name, transport)}"
+    drift = importlib.import_module("weft.transport.drift")
+    for name in sorted(drift.__all__):
+        yield f"weft.transport.drift: {described(name, drift)}"
 
 
 def surface() -> str:

@@ -22,7 +22,7 @@ def quick(iterations: float, points: int) -> bool:
 
 def test_every_solver_has_its_problems() -> None:
     assert {name: len(rows) for name, rows in GOLDEN.items()} == dict.fromkeys(
-        ("line", "sliced", "free", "barycentre", "unbalanced", "sinkhorn"), COUNT
+        ("line", "sliced", "free", "barycentre", "unbalanced", "divergence", "sinkhorn"), COUNT
     )
 
 
@@ -59,6 +59,20 @@ def test_unbalanced() -> None:
         assert abs(result.cost - cost) < WITHIN and abs(result.regularised - total) < WITHIN, (number, result)
         ran += 1
     assert ran == COUNT if SOAK else ran >= 40
+
+
+@pytest.mark.soak
+def test_divergence() -> None:
+    ran = 0
+    for number, (linear, iterations, error) in enumerate(GOLDEN["divergence"]):
+        p = problem(number, "divergence")
+        if error > 1e-9 or not quick(iterations, max(len(p.x), len(p.y))):
+            continue
+        found = transport.divergence(p.x, p.y, p.a, p.b, epsilon=p.epsilon, tolerance=1e-9, max_iterations=p.most)
+        assert found.converged and abs(found.linear - linear) < WITHIN, (number, found, linear)
+        assert found.value > -1e-9
+        ran += 1
+    assert ran >= (100 if SOAK else 40)
 
 
 @pytest.mark.soak
