@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from weft.bench import cases, workloads
+from weft.bench.peers import weft_candidates
 from weft.bench.versus import agreement
 from weft.errors import InputError, UnsupportedError
 
@@ -62,7 +63,14 @@ def test_speed_and_memory_stand_beside_the_peers(
                  "--peers", str(learners()), "--peer-python", sys.executable)  # fmt: skip
     assert result.exit_code == 0, result.stderr
     record = json.loads(next(line for line in result.stdout.splitlines() if line.startswith("{")))
-    assert [(row["workload"], row["runner"], row["unit"]) for row in record["rows"]] == [
+    fast = [own.label for own in weft_candidates("train")][1:]  # what is faster than f32 here, if anything is
+    assert fast in ([], ["weft f16"], ["weft bf16"])
+    rows = [(row["workload"], row["runner"], row["unit"]) for row in record["rows"]]
+    assert [row for row in rows if row[1] in fast] == [
+        (name, own, "tokens/s") for name in ("train_32", "train_ragged") for own in fast
+    ]
+    record["rows"] = [row for row in record["rows"] if row["runner"] not in fast]
+    assert [row for row in rows if row[1] not in fast] == [
         ("train_32", "weft f32", "tokens/s"),
         ("train_32", "Steps f32", "tokens/s"),
         ("train_ragged", "weft f32", "tokens/s"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if __name__ == "measured_peer":  # run by path in a worker process: import the package that this file belongs to
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from weft.computes import ENCODER_COMPUTES
+from weft.computes import ENCODER_COMPUTES, TRAINING_COMPUTES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,8 @@ NAME = "weft"
 PACKAGES = {"weft": "weft-engine", "numpy": "numpy"}
 # One token per step, and nothing reused from an earlier turn.
 PLAIN: dict[str, Any] = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
-SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES), "train": ["f32"], "train_memory": ["f32"]}
+SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES), "train": list(TRAINING_COMPUTES)}
+SETTINGS["train_memory"] = ["f32"]
 # What is trained, the same for every engine: these are defaults of `weft train lora` and of peft.
 LORA: dict[str, Any] = {"rank": 8, "alpha": 16.0, "targets": "all-linear", "rate": 2e-4, "schedule": "constant"}
 ENDLESS = 1_000_000  # steps
@@ -38,7 +39,7 @@ class Peer:
         if task == "embed":
             return self._load_embedder(model, threads, setting)
         if task.startswith("train"):
-            return self._load_learner(model, threads, again=task == "train_memory")
+            return self._load_learner(model, threads, setting, again=task == "train_memory")
         return self._load_model(model, threads, setting, kv_dtype)
 
     def _load_model(self, model: str, threads: int, setting: str, kv_dtype: str | None) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Peer:
         self.embedder.max_tokens = self.embedder.positions
         return self.embedder.info
 
-    def _load_learner(self, model: str, threads: int, again: bool) -> dict[str, Any]:
+    def _load_learner(self, model: str, threads: int, setting: str, again: bool) -> dict[str, Any]:
         """With `again`, everything is computed again where its gradient is wanted, as checkpointing does."""
         from weft.graph.passes.learn import LowRank
         from weft.train.learner import Learner
@@ -67,7 +68,7 @@ class Peer:
         base, options = Base.open(model), Options(**LORA)
         change = LowRank(options.rank, options.scale)
         changes = changes_of(base.weights, choose(base.weights, options.targets), change)
-        self.learner = Learner(base.checkpoint, changes, threads=threads)
+        self.learner = Learner(base.checkpoint, changes, threads=threads, compute=setting)
         self.learner.again = self.learner.parts if again else 0
         return {"parameters": self.learner.parameters}
 

@@ -155,6 +155,7 @@ def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
         fast = fast_at(level_for(None))
         slow = ["bf16"] if "f16" in fast else ["f16"]  # arithmetic that is emulated
         slow += ["bf16x3"] if "bf16" not in fast else []  # three products for one, each as slow as in f32
+        slow += ["bf16"] if "bf16" not in fast and task == "train" else []
         wanted = [setting for setting in wanted if setting not in slow]
     return [Candidate("weft", setting, sys.executable, file) for setting in wanted]
 
@@ -193,11 +194,13 @@ def find_peers(
 def beside(
     task: str, found: Sequence[Candidate], compute: str | None, pythons: Sequence[str], only: Sequence[str] = ()
 ) -> list[Candidate]:
-    """weft, then the peers of this kind of arithmetic; an error that says what to install if there is none.
+    """weft, then the peers of this kind of arithmetic, in training those of f32 too; an error that says what to install
+    if there is none.
 
     Memory is measured after speed, so that without a peer for it there is nothing to measure, and no error.
     """
-    found = [peer for peer in found if compute is None or peer.kind in (compute, "")]
+    kinds = {compute, "", "f32" if task == "train" else compute}
+    found = [peer for peer in found if compute is None or peer.kind in kinds]
     if not found and task == "train_memory":
         return []
     if not found:

@@ -309,7 +309,7 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 @click.option("-m", "--model", help="Name, folder or file (default: SmolLM2, or MiniLM for embed).")
 @options.threads()
 @click.option(
-    "--compute", type=click.Choice(["f32", "f16", "bf16", "int8"]), help="For embed: only this kind of arithmetic."
+    "--compute", type=click.Choice(["f32", "f16", "bf16", "int8"]), help="For embed and train: only this arithmetic."
 )
 @click.option(
     "--peer-python",
@@ -361,7 +361,8 @@ def vs(
     benchmarks/peers/README.md says what to install, and how to export models for engines that need their own format.
 
     `train` measures steps of LoRA, on one text and on chats of 40 to 700 tokens, and the memory of a process that makes
-    a step on 2,048 tokens. All train the same matrices, and must find the same loss before the first step.
+    a step on 2,048 tokens. All train the same matrices, and must find the same loss before the first step. Where the
+    machine has an arithmetic that is faster than f32, weft is measured in it too.
 
     \b
     Examples:
