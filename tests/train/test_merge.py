@@ -94,6 +94,17 @@ def test_a_merged_file_is_the_base_with_its_adapter(quantised, tmp_path, kind, m
     assert {**before.metadata.stored(), "general.file_type": 0}.keys() - {"general.file_type"} == stored.keys()
 
 
+def test_modules_that_were_trained_in_full_are_merged(quantised, tmp_path):
+    """The table of tokens too, where it is not the head."""
+    rows = [{"text": f"the {number} kings"} for number in range(8)]
+    whole = {"modules_to_save": ["embed_tokens", "v_proj"], "rate": 0.01, "steps": 3}
+    list(train.lora(quantised, rows, output=tmp_path / "a", **whole))
+    found = merge(quantised, tmp_path / "a", tmp_path / "m.gguf", type="f32", max_loss=0.001)
+    wanted = logits(quantised, tmp_path / "a")
+    assert abs(found.lost) <= 0.001
+    assert np.linalg.norm(logits(tmp_path / "m.gguf") - wanted) / np.linalg.norm(wanted) <= 1e-5
+
+
 def test_a_type_that_loses_the_adapter_is_refused(quantised, tmp_path):
     adapter = adapter_of(quantised, tmp_path / "a")
     with pytest.raises(InputError, match=r"loss is 0\.\d+ above the adapter's, more than 1e-06 \(base .*wider --type"):

@@ -137,7 +137,9 @@ def _changed(checkpoint: Checkpoint, modules: Mapping[str, AdaptedModule], type:
             tied = "; its weights are those of the embedding" if given.endswith("lm_head") else ""
             raise WeightError("merge", f"the base has no matrix of its own for {given[:120]}{tied}")
         others = [what for what, _ in module.tensors() if what not in ("down", "up", "magnitude", "weight")]
-        if others or "embed" in given.rpartition(".")[2]:
+        lookup = "embed" in given.rpartition(".")[2]
+        # A table replaced as a whole is merged, unless it is the head too, which the adapter leaves as it is.
+        if others or (lookup and (module.weight is None or "lm_head.weight" not in checkpoint.tensors)):
             what = f"{given[:120]}: an adapter with {others[0] if others else 'embeddings'} cannot be merged"
             raise UnsupportedError("merge", what, advice="serve it beside its base")
         for name, tensor in stored.items():
