@@ -47,19 +47,23 @@ KERNEL(attention_back_q) {
         return max(acc, at.or_else(at(row + from), acc));
       }));
       const f32x16 highest = splat(top);
+      // e^score replaces the score, unless that is wanted once more: for the slope of a cap.
+      const auto power = [&](f32x16 kept) { return scores.capped ? exp(kept - highest) : kept; };
+      if (!scores.capped) fill(row + from, n, [&](auto at) { return exp(at(row + from) - highest); });
       const float of_keys = sum(fold(n, zero(), [&](auto at, f32x16 acc) {
-        return acc + at.or_else(exp(at(row + from) - highest), zero());
+        return acc + at.or_else(power(at(row + from)), zero());
       }));
       const float total = sinks ? of_keys + std::exp(sink - top) : of_keys;  // a sink has a weight and no value
       const f32x16 by = splat(1.0f / total);
       const float mean = sum(fold(n, zero(), [&](auto at, f32x16 acc) {
-        return fma(at.or_else(exp(at(row + from) - highest), zero()) * by, at(to_row + from), acc);
+        return fma(at.or_else(power(at(row + from)), zero()) * by, at(to_row + from), acc);
       }));
       const f32x16 level = splat(mean);
-      const auto through = [&](f32x16 score, f32x16 slope, f32x16 capped) {
-        return exp(score - highest) * by * (slope - level) * scores.slope(capped);
+      const auto through = [&](f32x16 kept, f32x16 slope, f32x16 capped) {
+        return power(kept) * by * (slope - level) * scores.slope(capped);
       };
-      if (!distances.any()) fill(row + from, n, [&](auto at) { return through(at(row + from), at(to_row + from), at(row + from)); });
+      if (!scores.capped || !distances.any())
+        fill(row + from, n, [&](auto at) { return through(at(row + from), at(to_row + from), at(row + from)); });
       else
         for (int64_t i = 0; i < n; i += 16) {
           const int64_t here = smaller(16, n - i);

@@ -2,16 +2,11 @@
 #pragma once
 #include "kernels/attention_bias.h"
 #include "kernels/strips.h"
+#include "simd/transpose.h"
 
 namespace weft::ISA {
 
 constexpr int64_t kTurned = 64;  // rows that are turned around at a time
-
-// to [dim, kTurned] = `count` rows of `dim` elements, turned around
-WEFT_INLINE void turn_around(float* to, const float* from, int64_t stride, int64_t count, int64_t dim) {
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t d = 0; d < dim; ++d) to[d * kTurned + i] = from[i * stride + d];
-}
 
 // out [rows, count] = left [rows, dim] · right [count, dim], element by element one chain over dim
 WEFT_INLINE void all_dots(float* out, int64_t out_row, int64_t rows, Left left, const float* right, int64_t stride,
@@ -19,7 +14,7 @@ WEFT_INLINE void all_dots(float* out, int64_t out_row, int64_t rows, Left left, 
   for (int64_t i = 0; i < rows; ++i) clear(out + i * out_row, count);
   for (int64_t j = 0; j < count; j += kTurned) {
     const int64_t here = smaller(kTurned, count - j);
-    turn_around(turned, right + j * stride, stride, here, dim);
+    turn(turned, kTurned, right + j * stride, stride, here, dim);
     add_product(out + j, out_row, rows, here, left, turned, kTurned, dim);
   }
 }

@@ -20,6 +20,16 @@ struct Left {
   WEFT_INLINE Left from(int64_t i, int64_t d) const { return {data + i * row + d * step, row, step}; }
 };
 
+#if defined(WEFT_ISA_neon)
+// One step of d, whose elements of A are lane `lane` of each row's four. A splat would take a turn of the unit that
+// multiplies; this reads the lane on its way.
+template <int lane, int R>
+WEFT_INLINE void add_step(f32x16 (&acc)[R][1], const float32x4_t (&left)[R], f32x16 right) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) acc[r][0] = fma_lane<lane>(left[r], right, acc[r][0]);
+}
+#endif
+
 // `last`: columns of the last vector
 template <int R, int V>
 WEFT_INLINE void strip(float* c, int64_t c_row, Left a, const float* b, int64_t b_row, int64_t depth, int64_t last) {
@@ -27,7 +37,20 @@ WEFT_INLINE void strip(float* c, int64_t c_row, Left a, const float* b, int64_t 
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
       acc[r][v] = v + 1 < V || last == 16 ? load(c + r * c_row + 16 * v) : load_n(c + r * c_row + 16 * v, last);
-  for (int64_t d = 0; d < depth; ++d) {
+  int64_t d = 0;
+#if defined(WEFT_ISA_neon)
+  for (; a.step == 1 && last == 16 && d + 4 <= depth; d += 4) {
+    float32x4_t left[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) left[r] = vld1q_f32(a.data + r * a.row + d);
+    const float* from = b + d * b_row;
+    add_step<0>(acc, left, load(from));
+    add_step<1>(acc, left, load(from + b_row));
+    add_step<2>(acc, left, load(from + 2 * b_row));
+    add_step<3>(acc, left, load(from + 3 * b_row));
+  }
+#endif
+  for (; d < depth; ++d) {
     f32x16 right[V];
     const float* from = b + d * b_row;
     for (int v = 0; v < V; ++v) right[v] = v + 1 < V || last == 16 ? load(from + 16 * v) : load_n(from + 16 * v, last);

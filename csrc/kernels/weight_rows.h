@@ -2,9 +2,7 @@
 #pragma once
 #include "kernels/matmul_floats.h"
 #include "pack/panels.h"
-#if defined(WEFT_ISA_avx512)
 #include "simd/transpose.h"
-#endif
 
 namespace weft::ISA {
 
@@ -18,14 +16,14 @@ WEFT_INLINE void spread_panel(const float* panel, int64_t depth, float* to, int6
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + i * stride + k, rows[i]);
   }
 #else
-  for (int64_t i = 0; i < 16; ++i)
-    for (int64_t k = 0; k < depth; ++k) to[i * stride + k] = panel[k * 16 + i];
+  turn(to, stride, panel, 16, depth, 16);
 #endif
 }
 
 // Reads tiles of one matrix: kTileRows rows of kDepth columns at most, both from whole multiples of these on.
 struct WeightRows {
-  static constexpr int64_t kTileRows = 64, kTileStride = kDepth;
+  // A stride that is a power of two would put a column's rows into a few sets of the first-level cache.
+  static constexpr int64_t kTileRows = 64, kTileStride = kDepth + 16;
   static constexpr int64_t kTileBytes = int64_t{sizeof(float)} * (kTileRows * kTileStride + kDepth * 16);
 
   const Weight& weight;
