@@ -18,6 +18,7 @@ from weft.serve.responses.store import StoredResponses
 from weft.serve.settings import Settings
 from weft.serve.training.runs import Runs
 from weft.serve.versions.following import Following, registry_folder
+from weft.serve.versions.shadowing import Shadowing
 from weft.serve.work.kept import KeptStreams
 from weft.serve.work.metrics import Metrics
 from weft.serve.work.spans import Spans
@@ -55,6 +56,7 @@ class Serving:
         # What keeps the KV pages of one key from requests of another. A key's number changes when the file of keys is
         # edited, and pages on disk outlive that, so the key itself is the salt.
         self.salts = {tenant_of(i): sha256(key.encode()).hexdigest() for i, key in enumerate(settings.keys)}
+        self.shadowing: Shadowing | None = None  # this and the next
         self.following: Following | None = None  # created by `lifespan`, for a server with a registry
         self.models: Models = None  # type: ignore[assignment]  # created by `lifespan`, inside the loop
 
@@ -71,7 +73,9 @@ class Serving:
         background = [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self._preload())]
         if (folder := registry_folder(settings)) is not None:
             self.following = Following(folder, self.models)
-            background.append(asyncio.ensure_future(self.following.watch()))
+            self.shadowing = Shadowing(self.following, self.models)
+            for work in (self.following.watch(), self.shadowing.watch(), self.shadowing.work()):
+                background.append(asyncio.ensure_future(work))
         try:
             yield
         finally:

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 from weft.errors import TooLongError
 from weft.frozen import frozen
+from weft.serve.versions.shadowing import offer
 from weft.serve.work.embedding import check_count, check_tokens, too_long
 from weft.serve.work.generating import lease_classifier
 from weft.serve.work.scoring import REMEDY, counted
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft.rerank.text_classifier import Text
     from weft.serve.http.routes import Context
+    from weft.serve.models.classifier import ClassifyRunner
+    from weft.serve.models.reranker import RerankRunner
 
 
 @frozen
@@ -44,4 +49,10 @@ async def classify(
     check_tokens(context, count, param)
     logits = await counted(context, count, runner.logits(tokens))
     scores = activated(logits, "identity" if raw else runner.activation).tolist()
+
+    async def compute(other: ClassifyRunner | RerankRunner) -> tuple[np.ndarray, np.ndarray]:
+        again, _ = await other.logits(await other.token_texts(texts, truncate))
+        return again.argmax(axis=1), activated(again, other.activation)
+
+    offer(context, model, compute)
     return Labelled(runner.labels or [], scores, count, sum(tokens.dropped))

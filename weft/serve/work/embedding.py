@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
 from weft.serve.http.faults import Fault, blaming, fault_of, invalid
+from weft.serve.versions.shadowing import offer
 from weft.serve.work.generating import lease_embedder
 
 if TYPE_CHECKING:
@@ -77,7 +78,27 @@ async def embed_inputs(context: Context, model: str, inputs: list[str] | list[li
     """Vectors of texts, or of token ids, which are used unchanged."""
     runner, found, adapter = await _tokens_of(context, model, inputs, asked)
     cut = _cut_to(runner, asked.dimensions)
-    return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
+    named = asked.adapter or adapter
+    made = await _embed(context, runner, model, found, named, asked.param, cut)
+    if named is None:
+        _offer(context, model, inputs, asked)
+    return made
+
+
+def _offer(context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked) -> None:
+    """Let a shadow run compare vectors of the same inputs; another version may split texts into other tokens."""
+    import numpy as np
+
+    async def compute(runner: EmbedRunner) -> tuple[np.ndarray, np.ndarray]:
+        if inputs and isinstance(inputs[0], str):
+            texts, how = cast("list[str]", inputs), {"prompt": asked.prompt, "prompt_name": asked.prompt_name}
+            ids = (await runner.token_ids(texts, truncate=asked.truncate, **how)).ids
+        else:
+            ids = runner.given_ids(cast("list[list[int]]", inputs)).ids
+        vectors, _ = await runner.vectors(ids)
+        return np.empty(0), vectors
+
+    offer(context, model, compute, by_angle=True)
 
 
 async def embed_texts(context: Context, model: str, texts: Sequence[str], asked: Asked) -> Vectors:

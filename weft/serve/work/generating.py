@@ -18,14 +18,18 @@ from weft.serve.models.generator import GenerateRunner
 from weft.serve.models.outline import DOES
 from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import seconds
+from weft.serve.versions.shadowing import offer
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft.generate import Generation, Piece, Request
     from weft.generate.aio import AsyncHandle
     from weft.serve.http.routes import Context
     from weft.serve.models.pool import Entry, Runner
 
 Numbered = list[tuple[int, "Piece"]]
+LAST = -1000  # the priority of requests that are only compared
 VERSION = b"x-weft-version"  # a header: which version of the registry answered
 
 
@@ -220,7 +224,37 @@ class Running:
                 metrics.observe("request_decode_time_seconds", timings.predicted_ms / 1000, model=model)
                 metrics.observe("e2e_request_latency_seconds", call.age_s, model=model)
         call.prompt_tokens = sum(several[0].usage.prompt_tokens for several in found)
+        self._offer(found)
         return found
+
+    def _offer(self, found: list[list[Generation]]) -> None:
+        """Let a shadow run compare what two versions think of the tokens of these answers, which may have been drawn:
+        the most probable token at each place, and the log-probability of the one that was taken."""
+        asked = [
+            (request.prompt, one.tokens)
+            for request, several in zip(self.requests, found)
+            for one in several
+            if request.adapter is None and one.tokens
+        ]
+
+        async def compute(runner: GenerateRunner) -> tuple[np.ndarray, np.ndarray]:
+            import numpy as np
+
+            from weft.generate import make_request
+
+            first, probable = [], []
+            for prompt, tokens in asked:
+                options = {"max_tokens": 0, "prompt_logprobs": 1, "priority": LAST, "prefix_cache": False}
+                request = make_request((*prompt, *tokens), prompt_logprobs_from=len(prompt), **options)
+                async with await runner.submit(request) as handle:
+                    (result,) = await handle.results()
+                for place in result.prompt_logprobs or ():
+                    first.append(place.top[0][0])
+                    probable.append(place.logprob)
+            return np.asarray(first), np.asarray(probable)
+
+        if asked:
+            offer(self._context, self._context.call.model, compute)
 
 
 def timings_of(one: Generation) -> dict[str, Any]:

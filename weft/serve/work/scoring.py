@@ -13,10 +13,13 @@ from weft.frozen import frozen
 from weft.serve.http.faults import fault_of, invalid
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.reranker import RerankRunner
+from weft.serve.versions.shadowing import offer
 from weft.serve.work.embedding import Asked, check_count, check_tokens, embed_texts, too_long
 from weft.serve.work.generating import lease_scorer
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft.serve.http.routes import Context
     from weft.text import Tokenizer
 
@@ -120,7 +123,16 @@ class Reranking(Scorer):
             raise too_long(error, f"{wanted.param}: the query with text", wanted.param, REMEDY) from None
         self.tokens, self.dropped = sum(map(len, tokens.tokens)), self.dropped + sum(tokens.dropped)
         check_tokens(self._context, self.tokens, wanted.param)
-        return await counted(self._context, self.tokens, self._runner.scores(tokens, self._activation))
+        found = await counted(self._context, self.tokens, self._runner.scores(tokens, self._activation))
+
+        async def compute(runner: RerankRunner) -> tuple[np.ndarray, np.ndarray]:
+            import numpy as np
+
+            scores, _ = await runner.scores(await runner.token_pairs(pairs, wanted.truncate), self._activation)
+            return np.argsort(scores)[-1:], np.asarray(scores)
+
+        offer(self._context, self._model, compute)
+        return found
 
     @property
     def _activation(self) -> str | None:
