@@ -26,7 +26,6 @@ from weft.serve.versions.following import entry_at
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.serve.http.routes import Context
     from weft.serve.models.pool import Entry, Models
     from weft.serve.versions.following import Following
 
@@ -59,9 +58,8 @@ class Shadowing:
         self._skipped: dict[int, int] = {}
         self._random = random.Random(0)
 
-    def offer(self, context: Context, name: str, compute: Compute, *, by_angle: bool = False) -> None:
+    def offer(self, entry: Entry | None, compute: Compute, *, by_angle: bool = False) -> None:
         """Sample a request that has been answered, if there is a run for its version. Never raises, never waits."""
-        entry: Entry | None = context.call.entries.get(name)
         run = self._run_for(entry) if entry is not None else None
         if entry is None or run is None or self._random.random() >= run.limits.share:
             return
@@ -176,9 +174,3 @@ def difference(
     norms = np.linalg.norm(wide, axis=1) * np.linalg.norm(other, axis=1)
     apart = 1 - np.einsum("ij,ij->i", wide, other) / np.maximum(norms, 1e-30)
     return float(np.mean(apart <= most)), float(apart.mean())
-
-
-def offer(context: Context, name: str, compute: Compute, *, by_angle: bool = False) -> None:
-    """Offer an answered request to the server's shadow runs, if it has any."""
-    if context.serving.shadowing is not None:
-        context.serving.shadowing.offer(context, name, compute, by_angle=by_angle)

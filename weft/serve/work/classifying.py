@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from weft.errors import TooLongError
 from weft.frozen import frozen
-from weft.serve.versions.shadowing import offer
 from weft.serve.work.embedding import check_count, check_tokens, too_long
-from weft.serve.work.generating import lease_classifier
+from weft.serve.work.generating import lease_classifier, offer
 from weft.serve.work.scoring import REMEDY, counted
 
 if TYPE_CHECKING:

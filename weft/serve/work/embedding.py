@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, cast
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
 from weft.serve.http.faults import Fault, blaming, fault_of, invalid
-from weft.serve.versions.shadowing import offer
-from weft.serve.work.generating import lease_embedder
+from weft.serve.work.generating import lease_embedder, offer
 
 if TYPE_CHECKING:
     import numpy as np

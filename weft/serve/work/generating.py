@@ -18,7 +18,6 @@ from weft.serve.models.generator import GenerateRunner
 from weft.serve.models.outline import DOES
 from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import seconds
-from weft.serve.versions.shadowing import offer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from weft.generate.aio import AsyncHandle
     from weft.serve.http.routes import Context
     from weft.serve.models.pool import Entry, Runner
+    from weft.serve.versions.shadowing import Compute
 
 Numbered = list[tuple[int, "Piece"]]
 LAST = -1000  # the priority of requests that are only compared
@@ -74,6 +74,12 @@ def _hold_share(context: Context, answers: int) -> None:
     if len(serving.settings.keys) > 1:
         entry, _ = serving.models.find(call.model)
         call.stack.enter_context(serving.queues.taken(entry.name, call.tenant, answers))
+
+
+def offer(context: Context, name: str, compute: Compute, *, by_angle: bool = False) -> None:
+    """Offer a request that `name` has answered to the server's shadow runs, if it has any."""
+    if context.serving.shadowing is not None:
+        context.serving.shadowing.offer(context.call.entries.get(name), compute, by_angle=by_angle)
 
 
 async def lease_generator(

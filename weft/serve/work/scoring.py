@@ -13,9 +13,8 @@ from weft.frozen import frozen
 from weft.serve.http.faults import fault_of, invalid
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.reranker import RerankRunner
-from weft.serve.versions.shadowing import offer
 from weft.serve.work.embedding import Asked, check_count, check_tokens, embed_texts, too_long
-from weft.serve.work.generating import lease_scorer
+from weft.serve.work.generating import lease_scorer, offer
 
 if TYPE_CHECKING:
     import numpy as np
