@@ -204,7 +204,7 @@ def mine(model: str, data: Path, output: Path, corpus: Path | None, form: str, t
     \b
     Examples:
       weft train mine all-MiniLM-L6-v2 pairs.jsonl -o triplets.jsonl --relative-margin 0.05
-      weft train mine ./model pairs.jsonl -o labelled.jsonl --form pair --first 10 --last 50 --sampling random
+      weft train mine ./model pairs.jsonl -o labelled.jsonl --form pair --sampling random
     """
     import json
 
