@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": (
         "progress",
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
-        *("weights", "weights/sources", "text", "embed"),
+        *("weights", "weights/sources", "text", "embed", "rerank"),
     ),
     "distill": ("train", "generate", "embed", "weights", "__init__"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),

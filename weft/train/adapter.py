@@ -35,6 +35,7 @@ def write_adapter(
     rslora: bool = False,
     dropout: float = 0.0,
     whole: Sequence[str] = (),
+    task: str = "CAUSAL_LM",
 ) -> None:
     """A folder in PEFT's format: adapter_config.json and adapter_model.safetensors, each there at once or not at all.
 
@@ -52,7 +53,7 @@ def write_adapter(
     rank, alpha = _usual(ranks.values()), _usual(alphas.values())
     config: dict[str, Any] = {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "task_type": task,
         "base_model_name_or_path": base,
         "inference_mode": True,
         "r": rank,

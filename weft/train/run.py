@@ -228,7 +228,8 @@ class Run:
     def save(self, folder: Path, *, base: str = "", best: bool = False, **about: Any) -> None:
         """Write the matrices, or the best ones, as an adapter of PEFT, which weft, peft and others load."""
         chosen = self.best[1] if best and self.best is not None else self.parameters
-        given = {"rslora": self.options.rslora, "dropout": self.options.dropout, "whole": self.learner.weights, **about}
+        dropout = getattr(self.options, "dropout", 0.0)
+        given = {"rslora": self.options.rslora, "dropout": dropout, "whole": self.learner.weights, **about}
         write_adapter(folder, self.learner.changes, chosen, base=base, **given)
 
 

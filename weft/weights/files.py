@@ -187,6 +187,11 @@ class TensorInfo(TensorView):
         self._file = file
         self._start = start
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
     def bytes(self) -> np.ndarray:
         return self._file.view(self._start, self._start + self.nbytes)
 

@@ -1,4 +1,4 @@
-"""weft train: train LoRA adapters on rows of text, completions, conversations or preferences."""
+"""weft train: adapters on rows of text, completions, conversations or preferences; embedders and rerankers."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
             help="Arithmetic of products with the base (default: f32). f16 needs a processor with half precision, bf16 "
             "is fast on those with AMX; auto takes the faster one if it is faster here and gradients stay near f32's.",
         ),
-        running(too_long),
+        click.option(
+            "--too-long", type=click.Choice(too_long), help="What becomes of longer rows (default: an error)."
+        ),
+        running(),
         options.threads(),
         terminable(),
     )
 
 
-def running(too_long: tuple[str, ...]) -> Callable[[options.F], options.F]:
-    """The options of both that change no step, and what becomes of long rows."""
+def running() -> Callable[[options.F], options.F]:
+    """The options of all that change no step."""
     number = click.IntRange(0)
     return options.together(
-        click.option(
-            "--too-long", type=click.Choice(too_long), help="What becomes of longer rows (default: an error)."
-        ),
         click.option("--valid-every", type=number, metavar="N", help="Steps between validations (default: ten a run)."),
         click.option(
             "--patience",
@@ -112,7 +112,7 @@ def running(too_long: tuple[str, ...]) -> Callable[[options.F], options.F]:
 
 @click.group()
 def command() -> None:
-    """Train LoRA adapters on rows of texts, answers or preferences.
+    """Train adapters on rows of texts, answers or preferences; embedders and rerankers on pairs of texts.
 
     The base stays as it is, quantised and mapped, and is shared with a server that runs beside. Runs on the CPU, in
     f32 unless --compute says otherwise. The same data, options and seed give the same adapter, bit for bit, whatever
@@ -122,6 +122,7 @@ def command() -> None:
     Examples:
       weft train lora smollm2-135m-instruct chats.jsonl -o my-lora --valid 0.05
       weft train dpo smollm2-135m-instruct pairs.jsonl -o preferred
+      weft train embedder all-MiniLM-L6-v2 pairs.jsonl -o mine --valid 0.05
     """
 
 
@@ -170,6 +171,111 @@ def dpo(**given: Any) -> None:
     from weft import train as library
 
     train(library.dpo, given)
+
+
+def vector_options() -> Callable[[options.F], options.F]:
+    """The options of embedders and rerankers, whose defaults are those of weft.train.VectorOptions."""
+    return options.together(
+        click.argument("model"),
+        click.argument("data", type=click.Path(path_type=Path)),
+        click.option(
+            *("-o", "--output"),
+            type=click.Path(path_type=Path),
+            metavar="FOLDER",
+            help="Where the model or the adapter goes; a new folder. Needed except with --dry-run.",
+        ),
+        click.option("--valid", metavar="FILE|PART", help="Rows to measure on, or a part of them, as 0.05."),
+        click.option("--lora", "rank", type=int, metavar="RANK", help="Train an adapter of this rank."),
+        click.option("--full", is_flag=True, help="Train all weights (the default)."),
+        click.option("--alpha", type=float, help="With --lora: the change is scaled by alpha / rank (default: 16)."),
+        click.option("--targets", metavar="NAMES", help="With --lora: what is adapted (default: all-linear)."),
+        click.option("--merged", is_flag=True, help="With --lora: write the whole model too, in FOLDER/merged."),
+        click.option("--batch", type=int, metavar="N", help="Examples of a step, as many as wanted (default: 16)."),
+        click.option("--epochs", type=int, help="How often all rows are learnt (default: 1)."),
+        click.option("--steps", type=int, help="How many steps to make instead, whatever the number of rows."),
+        click.option("--lr", type=float, help="Learning rate after the warm-up (default: 2e-5)."),
+        click.option(
+            "--schedule",
+            type=click.Choice(["constant", "linear", "cosine"]),
+            help="What becomes of the rate after the warm-up (default: linear, down to zero).",
+        ),
+        click.option(
+            "--warmup", type=click.FloatRange(0, 1), help="Part of all steps in which it rises (default: 0.1)."
+        ),
+        click.option("--weight-decay", type=float, help="AdamW's decay of matrices (default: 0)."),
+        click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
+        click.option(
+            "--max-length", type=int, metavar="N", help="Tokens to which texts are cut (default: the model's)."
+        ),
+        running(),
+        options.threads(),
+        terminable(),
+    )
+
+
+@command.command()
+@vector_options()
+@click.option(
+    "--loss",
+    type=click.Choice(["ranking", "triplet", "cosine", "cosent", "mse"]),
+    help="What is learnt: to find the positive among all texts of a batch, that negatives are farther, scores as "
+    "cosines or as an order, or vectors of a teacher (default: ranking).",
+)
+@click.option("--dims", metavar="N,N…", help="Lengths to which vectors may be cut afterwards (Matryoshka).")
+@click.option("--no-prompts", is_flag=True, help="Learn texts without the model's prompts.")
+def embedder(full: bool, dims: str | None, no_prompts: bool, **given: Any) -> None:
+    """Train an embedding model on texts that belong together.
+
+    DATA is a file of rows: .jsonl, .csv or .parquet, with `anchor`, `positive` and any number of negatives (`negative`,
+    `negative_1` …, or a list `negatives`), `sentence1`, `sentence2` and `score`, or `text` and a `vector`. Losses and
+    defaults are those of sentence-transformers. The folder gets a model that weft and sentence-transformers load or,
+    with --lora, an adapter in PEFT's format; the best one if there is validation data. Ctrl-C saves the run; --resume
+    goes on.
+
+    \b
+    Examples:
+      weft train embedder all-MiniLM-L6-v2 pairs.jsonl -o mine --valid 0.05 --batch 128
+      weft train embedder all-MiniLM-L6-v2 sts.csv -o mine --loss cosine --epochs 4 --valid dev.csv
+      weft train embedder all-MiniLM-L6-v2 pairs.jsonl -o mine --lora 8 --lr 2e-4 --dims 384,256,128,64
+    """
+    from weft import train as library
+
+    _one_way(full, given)
+    if dims is not None:
+        given["dims"] = _whole_numbers(dims)
+    if no_prompts:
+        given["prompts"] = False
+    train(library.embedder, given, "the model")
+
+
+@command.command()
+@vector_options()
+def reranker(full: bool, **given: Any) -> None:
+    """Train a cross-encoder on pairs of a query and a document.
+
+    Rows have `query`, `document` and a `label` of 0 to 1, or `query`, `positive` and negatives, as `weft train mine
+    --form pair` writes them. The loss is the binary cross-entropy of the model's one logit.
+
+    \b
+    Examples:
+      weft train reranker cross-encoder/ms-marco-MiniLM-L6-v2 labelled.jsonl -o mine --valid 0.1
+    """
+    from weft import train as library
+
+    _one_way(full, given)
+    train(library.reranker, given, "the model")
+
+
+def _one_way(full: bool, given: dict[str, Any]) -> None:
+    if full and given["rank"] is not None:
+        raise click.UsageError("--full trains all weights, --lora an adapter; give one of them")
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise click.BadParameter("give whole numbers, as 384,256,128", param_hint="--dims") from None
 
 
 @command.command()

@@ -107,18 +107,26 @@ def scored(columns: Sequence[Any], labels: Any, texts: Sequence[Sequence[str]] |
     search for each first text's second ones among all of them, for which the `texts` tell what is the same. Vectors of
     a teacher: minus the mean squared difference.
     """
-    import numpy as np
-
-    if labels is not None and np.ndim(labels) > 1:
+    name = score_name(labels, len(columns))
+    if name == "negative_mse":
         from weft.train.vectors.losses import mse
 
-        return "negative_mse", -mse([np.asarray(column, np.float64) for column in columns], labels)[0]
-    if labels is not None:
-        return "spearman", pairs(columns[0], columns[1], labels)["spearman"]
-    if len(columns) > 2:
-        return "accuracy", triplets(columns)["accuracy"]
+        return name, -mse([column.astype("f8") for column in columns], labels)[0]
+    if name == "spearman":
+        return name, pairs(columns[0], columns[1], labels)[name]
+    if name == "accuracy":
+        return name, triplets(columns)[name]
     assert texts is not None
-    return "ndcg@10", _search_of_pairs(columns, texts)
+    return name, _search_of_pairs(columns, texts)
+
+
+def score_name(labels: Any, width: int) -> str:
+    """What `scored` measures for examples of so many texts."""
+    import numpy as np
+
+    if labels is not None:
+        return "negative_mse" if np.ndim(labels) > 1 else "spearman"
+    return "accuracy" if width > 2 else f"ndcg@{CUT}"
 
 
 def _search_of_pairs(columns: Sequence[Any], texts: Sequence[Sequence[str]]) -> float:
@@ -148,12 +156,15 @@ def _unit(x: Any) -> np.ndarray:
 def relevance(scores: Any, labels: Any) -> tuple[str, float]:
     """The name and value of how well scores of pairs follow their labels: the average precision where these are 0 and 1
     (CrossEncoderClassificationEvaluator), else Spearman's correlation."""
+    name = relevance_name(labels)
+    return name, average_precision(scores, labels) if name == "average_precision" else spearman(scores, labels)
+
+
+def relevance_name(labels: Any) -> str:
+    """What `relevance` measures."""
     import numpy as np
 
-    wanted = np.asarray(labels, np.float64)
-    if set(np.unique(wanted)) == {0.0, 1.0}:
-        return "average_precision", average_precision(scores, wanted)
-    return "spearman", spearman(scores, wanted)
+    return "average_precision" if set(np.unique(labels)) == {0.0, 1.0} else "spearman"
 
 
 def average_precision(scores: Any, labels: Any) -> float:

@@ -1,0 +1,175 @@
+"""Embedders and rerankers learn, go on after a stop bit for bit, and are written as models that load."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_rerank import CROSS, LABELLED, write_cross
+from tiny_st import write_st_folder
+
+import weft
+from weft import train
+from weft.errors import InputError, UnsupportedError
+from weft.train.vectors.folder import check_writable
+
+WORDS = "red blue green cat dog fish sun moon star tree leaf root car road wheel king queen castle".split()  # noqa: SIM905
+PAIRS = [{"anchor": f"{a} {b}", "positive": f"{b} the {a}"} for a in WORDS[:6] for b in WORDS[6:12]]
+SCORED = [
+    {"sentence1": a, "sentence2": b, "score": 1.0 if i // 3 == j // 3 else 0.0}
+    for i, a in enumerate(WORDS)
+    for j, b in enumerate(WORDS[:9])
+    if i != j
+]
+FAST = {"rate": 2e-3, "batch": 8, "epochs": 2, "schedule": "constant", "warmup": 0.0}
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory):
+    return write_st_folder(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def weights_of(training):
+    return {name: value.copy() for name, value in training.run.parameters.items()}
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_the_loss_falls_and_the_model_is_what_was_measured(tiny_folder, tmp_path, rank):
+    training = train.embedder(
+        tiny_folder,
+        SCORED,
+        output=tmp_path / "out",
+        valid=SCORED[::5],
+        loss="cosine",
+        rank=rank,
+        merged=bool(rank),
+        **FAST,
+    )
+    steps = list(training)
+    run = training.run
+    assert np.mean([s.loss for s in steps[-5:]]) < 0.8 * np.mean([s.loss for s in steps[:5]])
+    assert run.measure_name == "spearman" and run.before is not None and run.best[0].score > run.before["score"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{run.best[0].score:.4f}" in page and f"{run.before['score']:.4f}" in page
+    assert not (tmp_path / "out" / "training.safetensors").exists()
+    # The folder is the best model, whose vectors are those that were measured.
+    made = weft.Embedder(str(tmp_path / "out" / ("merged" if rank else "")))
+    lessons = run.valid[:6]
+    columns = run.columns(lessons, run.best[1])
+    for at in (0, 1):
+        found = made.encode([lesson.texts[at] for lesson in lessons])
+        assert np.abs(found - columns[at]).max() < 2e-5
+    base = weft.Embedder(str(tiny_folder))
+    assert str(made.fingerprint) != str(base.fingerprint)
+    if rank:
+        config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+        assert config["task_type"] == "FEATURE_EXTRACTION" and config["r"] == rank
+        base.adapters.load("learnt", tmp_path / "out")
+        adapted = base.encode([lesson.texts[0] for lesson in lessons], adapter="learnt")
+        assert np.abs(adapted - columns[0]).max() < 2e-5
+
+
+@pytest.mark.parametrize("loss", ["ranking", "triplet", "cosent", "mse"])
+def test_every_loss_learns(tiny_folder, loss):
+    size = weft.Embedder(str(tiny_folder)).dimension
+    rows = {
+        "ranking": PAIRS,
+        "triplet": [{**row, "negative": PAIRS[-1 - n]["positive"]} for n, row in enumerate(PAIRS[:12])],
+        "cosent": SCORED[:40],
+        "mse": [{"text": word, "vector": [float(n % 3 == 0)] * size} for n, word in enumerate(WORDS)],
+    }[loss]
+    training = train.embedder(tiny_folder, rows, loss=loss, **{**FAST, "epochs": 4})
+    steps = list(training)
+    first, last = (np.mean([step.loss for step in part]) for part in (steps[:3], steps[-3:]))
+    assert last < first
+    assert all(len({text for i in batch for text in training.lessons[i].texts}) == 2 * len(batch)
+               for batch in training.run.batches()) or loss != "ranking"  # fmt: skip
+
+
+def test_neither_splits_nor_threads_change_a_bit(tiny_folder):
+    found = []
+    for threads, tokens in ((1, 10_000), (2, 8), (1, 33), (2, 256)):
+        training = train.embedder(
+            tiny_folder, PAIRS, loss="ranking", dims=(16, 8), threads=threads, **{**FAST, "batch": 32, "epochs": 1}
+        )
+        training.run.step_tokens = tokens
+        list(training)
+        found.append(weights_of(training))
+    for other in found[1:]:
+        assert all(np.array_equal(other[name], value) for name, value in found[0].items())
+
+
+def test_a_run_goes_on_bit_for_bit(tiny_folder, tmp_path):
+    given = {"loss": "cosine", "valid": SCORED[::7], **FAST}
+    whole = train.embedder(tiny_folder, SCORED, output=tmp_path / "whole", **given)
+    list(whole)
+    first = train.embedder(tiny_folder, SCORED, output=tmp_path / "cut", save_every=0.0, **given)
+    for step in first:
+        if step.number == 7:
+            break
+    again = train.embedder(tiny_folder, SCORED, output=tmp_path / "cut", resume=True, **given)
+    assert again.run.done in (6, 7)
+    list(again)
+    assert all(np.array_equal(again.run.parameters[name], value) for name, value in whole.run.parameters.items())
+    assert again.run.history == whole.run.history and again.run.before == whole.run.before
+    name = "model.safetensors"
+    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    with pytest.raises(InputError, match="is not empty"):
+        train.embedder(tiny_folder, SCORED, output=tmp_path / "cut", **given)
+
+
+def test_shorter_vectors_are_allowed_after_training_for_them(tiny_folder, tmp_path):
+    list(train.embedder(tiny_folder, PAIRS, output=tmp_path / "out", dims=[24, 16], steps=1))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["matryoshka_dimensions"] == [24, 16] and weft.Embedder(str(tmp_path / "out")).recipe.matryoshka
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"loss": "hinge"}, "loss must be one of ranking"),
+        ({"dims": (512,)}, "dims must be at most"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"epoch": 2}, "there is no option epoch; did you mean epochs"),
+        ({"loss": "binary"}, "loss is of rerankers only"),
+        ({"loss": "cosine"}, "row 1 has no label"),
+        ({"valid": 1.5}, "valid must be a file, or a part between 0 and 1"),
+        ({"valid": PAIRS[:1]}, "valid must have at least two examples"),
+        ({"max_length": 10_000}, "max_length must be at most"),
+        ({"resume": True}, "resume needs the folder of the run"),
+        ({"rank": 4, "targets": "qeury"}, "targets must fit modules"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(tiny_folder, given, message):
+    with pytest.raises(InputError, match=message):
+        train.embedder(tiny_folder, PAIRS, **given)
+
+
+def test_all_weights_of_a_file_without_a_folder_are_refused(tiny_folder):
+    checkpoint = train.embedder(tiny_folder, PAIRS, steps=1).base.checkpoint
+    with pytest.raises(UnsupportedError, match=r"is not a folder of safetensors.*--lora 8"):
+        check_writable(replace(checkpoint, format="gguf"))
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_reranker_learns_and_loads(tmp_path, rank):
+    name = next(name for name in CROSS if name not in LABELLED)
+    base = write_cross(tmp_path / "base", name)
+    rows = [{"query": f"find {a}", "document": f"{b} here", "label": int(a == b)} for a in WORDS[:6] for b in WORDS[:6]]
+    training = train.reranker(base, rows, output=tmp_path / "out", valid=rows, rank=rank, **{**FAST, "epochs": 6})
+    steps = list(training)
+    run = training.run
+    assert run.measure_name == "average_precision" and np.isfinite(run.best[0].score)
+    assert np.mean([s.loss for s in steps[-3:]]) < np.mean([s.loss for s in steps[:3]])
+    made = weft.Reranker(str(tmp_path / "out" / ("merged" if rank else "")))
+    some = run.valid[:5]
+    logits = run.columns(some, run.best[1])[0][:, 0]
+    scores = made.scores([lesson.texts for lesson in some])
+    assert min(np.abs(scores - logits).max(), np.abs(scores - 1 / (1 + np.exp(-logits))).max()) < 2e-5
+
+
+def test_labels_that_no_reranker_has_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"has .* labels, and a reranker that learns has one"):
+        train.reranker(
+            write_cross(tmp_path / "base", next(iter(LABELLED))), [{"query": "a", "document": "b", "label": 1}]
+        )
