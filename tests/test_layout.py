@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
         *("weights", "weights/sources", "text", "embed", "rerank"),
     ),
+    "classify": ("embed", "rerank", "train", "text", "weights"),
     "distill": ("train", "generate", "embed", "weights", "__init__"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
@@ -67,18 +68,18 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "integrations": ("embed",),
     "compat": ("embed", "rerank", "text", "vectors"),
     "ray": ("embed",),
-    "serve": ("generate", "embed", "rerank", "runtime", "text", "registry", "weights/sources", "__init__"),
+    "serve": ("classify", "generate", "embed", "rerank", "runtime", "text", "registry", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "train", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),
-    "__init__": ("embed", "generate", "rerank", "text", "vectors", "weights/sources"),
+    "__init__": ("classify", "embed", "generate", "rerank", "text", "vectors", "weights/sources"),
 }
 
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "transport", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray",
-              "serve", "train", "autograd", "tiny", "bench", "cli"),
+              "serve", "train", "autograd", "classify", "tiny", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

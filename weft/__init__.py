@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weft.classify import Classifier as Classifier
     from weft.embed import BaseEmbedder as BaseEmbedder
     from weft.embed import Embedder as Embedder
     from weft.embed import EmbedInterrupted as EmbedInterrupted
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncEngine": "weft.generate",
     "BaseEmbedder": "weft.embed",
+    "Classifier": "weft.classify",
     "EmbedInterrupted": "weft.embed",
     "Embedder": "weft.embed",
     "Engine": "weft.generate",

@@ -19,7 +19,8 @@ from weft.errors import InputError, NotFoundError, WeftError
 
 # The order of the help page: using models, getting models, looking at models, the machine.
 COMMANDS = (
-    *("chat", "generate", "embed", "search", "index", "store", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
+    *("chat", "generate", "embed", "search", "index", "store", "rerank", "classify"),
+    *("migrate", "tokenize", "serve", "ps", "stop"),
     *("drift", "train", "eval", "merge", "distill", "registry"),
     *("pull", "list", "cache", "inspect", "show", "adopt", "verify", "doctor", "bench", "ops", "env"),
 )

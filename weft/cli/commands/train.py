@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
+from weft.cli.commands.classify import classifier
 from weft.cli.stopping import terminable
 from weft.computes import AUTO, TRAINING_COMPUTES
 from weft.progress import duration
@@ -276,6 +277,9 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
         return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise click.BadParameter("give whole numbers, as 384,256,128", param_hint="--dims") from None
+
+
+command.add_command(classifier)
 
 
 @command.command()

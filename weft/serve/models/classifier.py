@@ -11,6 +11,7 @@ from weft.serve.models.steps import StepRunner
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.classify import Classifier
     from weft.rerank import TextClassifier
     from weft.rerank.pairs import Pairs
     from weft.rerank.text_classifier import Text
@@ -22,11 +23,12 @@ class ClassifyRunner(StepRunner):
 
     kind = "classify"
 
-    def __init__(self, classifier: TextClassifier, *, waiting: int) -> None:
+    def __init__(self, classifier: TextClassifier | Classifier, *, waiting: int) -> None:
         self.classifier = classifier
         info = classifier.info
         self.labels: list[str] = info["labels"]
         self.activation: str = info["activation"]
+        self.threshold: float = info.get("threshold", 0.0)  # below it a text gets no label
         super().__init__(
             classifier,
             lambda tokens, _adapter: classifier.logits(tokens, progress=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +90,15 @@ class Outline:
 
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     """Outline a model from its files, reading only pieces of them."""
+    from weft.classify.classifier import is_classifier
     from weft.embed.recipe import embeds
     from weft.rerank.classifier import Labels, label_count
     from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
     from weft.weights.sources import locate
 
+    if is_classifier(spec.source):
+        return _outline_of_head(spec, offline)
     located = locate(spec.source, offline=offline, progress=False)
     checkpoint = open_checkpoint(located.path)
     digest, facts = digest_of(located.path), facts_of(checkpoint, located)
@@ -127,6 +130,18 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     encoder = Encoder(recipe.with_dense(checkpoint), head, **computed)
     most = min(recipe.max_tokens, encoder.max_tokens)
     return Outline("embed", dict(encoder.memory_plan(512)), most, digest, facts)
+
+
+def _outline_of_head(spec: ModelSpec, offline: bool) -> Outline:
+    """The outline of a classifier that weft has trained: that of its embedder."""
+    from weft.classify.classifier import read_about
+
+    folder = Path(spec.source)
+    about = read_about(folder)
+    threads = {name: value for name, value in options_for(spec, "classify").items() if name == "threads"}
+    options = {"compute": about["options"].get("compute", "f32"), **threads}
+    base = outline_of(replace(spec, source=about["base"], options=options), offline=offline)
+    return replace(base, kind="classify", digest=digest_of(folder))
 
 
 def options_for(spec: ModelSpec, kind: str) -> dict[str, Any]:

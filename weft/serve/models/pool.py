@@ -110,8 +110,12 @@ def _loaded_from(source: str, entry: Entry) -> Any:
 
         return Reranker(source, **options)
     if entry.kind == "classify":
+        from weft.classify.classifier import Classifier, is_classifier
         from weft.rerank import TextClassifier
 
+        if is_classifier(source):
+            options.pop("compute", None)  # the head was trained with one
+            return Classifier(source, **options)
         return TextClassifier(source, **options)
     from weft.embed import Embedder
 

@@ -50,7 +50,8 @@ def _ordered(found: Labelled, row: list[float]) -> list[dict[str, Any]]:
 
 
 async def classify_texts(context: Context, body: ClassifyRequest) -> Answer:
-    """The best label of each input, and the scores of all labels in the model's order."""
+    """The best label of each input, and the scores of all labels in the model's order; null where a classifier that
+    weft has trained abstains."""
     texts: list[Text] = [body.input] if isinstance(body.input, str) else list(body.input)
     model = _model(context, body.model)
     truncate = kept(body.truncate or body.truncate_prompt_tokens == -1, body.truncation_direction)
@@ -59,7 +60,14 @@ async def classify_texts(context: Context, body: ClassifyRequest) -> Answer:
     data = []
     for index, row in enumerate(found.scores):
         best = max(range(len(row)), key=lambda i: row[i])
-        data.append({"index": index, "label": found.labels[best], "probs": row, "num_classes": len(row)})
+        data.append(
+            {
+                "index": index,
+                "label": found.labels[best] if row[best] >= found.threshold else None,
+                "probs": row,
+                "num_classes": len(row),
+            }
+        )
     return Json(
         {
             "id": f"classify-{uuid4().hex}",

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 @frozen
 class Labelled:
-    """The scores of each text, [texts][labels] in the order of `labels`; `dropped` tokens were cut off."""
+    """The scores of each text, [texts][labels] in the order of `labels`; `dropped` tokens were cut off. A text whose
+    best score is below `threshold` has no label."""
 
     labels: list[str]
     scores: list[list[float]]
     tokens: int
     dropped: int
+    threshold: float = 0.0
 
 
 async def classify(
@@ -54,4 +56,10 @@ async def classify(
         return again.argmax(axis=1), activated(again, other.activation)
 
     offer(context, model, compute)
-    return Labelled(runner.labels or [], scores, count, sum(tokens.dropped))
+    return Labelled(
+        runner.labels or [],
+        scores,
+        count,
+        sum(tokens.dropped),
+        threshold=0.0 if raw else getattr(runner, "threshold", 0.0),
+    )

@@ -1,0 +1,89 @@
+"""The head is scikit-learn's logistic regression; its probabilities can be trusted; rows decide, not their order."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.classify.head import Head, fit_head, fit_temperature, log_softmax
+from weft.classify.measures import calibration_error, measured, threshold_for
+from weft.errors import InputError
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "classify" / "head.npz"
+
+
+@pytest.mark.parametrize("case", ["three", "two", "many", "few"])
+def test_the_head_is_that_of_scikit_learn(case):
+    with np.load(GOLDEN) as golden:
+        x, y, c = golden[f"{case}_x"], golden[f"{case}_y"], float(golden[f"{case}_c"])
+        coef, intercept, log_p = golden[f"{case}_coef"], golden[f"{case}_intercept"], golden[f"{case}_log_p"]
+    head = fit_head(x, y, int(y.max()) + 1, c=c)
+    weight, bias = head.weight.astype(np.float64), head.bias.astype(np.float64)
+    if case == "two":  # one vector there, two opposite ones here
+        weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
+    else:
+        intercept = intercept - intercept.mean()
+        bias = bias - bias.mean()
+    assert np.abs(weight - coef).max() <= 2e-5 * np.abs(coef).max()
+    assert np.abs(bias - intercept).max() <= 2e-5 * max(1.0, np.abs(intercept).max())
+    assert np.abs(log_softmax(head.logits(x)) - log_p).max() <= 1e-4
+
+
+def test_a_head_has_the_same_bits_every_time_and_a_text_whatever_is_beside_it():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(90, 16)).astype(np.float32), np.arange(90) % 5
+    one, two = fit_head(x, y, 5), fit_head(x.copy(), y.copy(), 5)
+    assert one.weight.tobytes() == two.weight.tobytes() and one.bias.tobytes() == two.bias.tobytes()
+    whole = one.logits(x)
+    assert all(whole[i].tobytes() == one.logits(x[i : i + 1])[0].tobytes() for i in range(90))
+
+
+def test_separable_data_converges_and_strong_weights_too():
+    x = np.eye(6, dtype=np.float32)[np.arange(60) % 6]
+    for c in (1e-4, 1.0, 1e4):
+        head = fit_head(x, np.arange(60) % 6, 6, c=c)
+        assert (head.logits(x).argmax(axis=1) == np.arange(60) % 6).all()
+
+
+@pytest.mark.parametrize(
+    "x, y, count, c, said",
+    [
+        (np.ones((3, 2)), [0, 1], 2, 1.0, "a label each"),
+        (np.ones((2, 2)), [0, 0], 2, 1.0, "each with an example"),
+        (np.ones((2, 2)), [0, 0], 1, 1.0, "at least two"),
+        (np.full((2, 2), np.nan), [0, 1], 2, 1.0, "finite"),
+        (np.ones((2, 2)), [0, 1], 2, 0.0, "c must be"),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused(x, y, count, c, said):
+    with pytest.raises(InputError, match=said):
+        fit_head(x, y, count, c=c)
+
+
+def test_the_temperature_is_the_one_that_made_the_labels():
+    rng = np.random.default_rng(1)
+    logits = 3 * rng.normal(size=(20_000, 4))
+    for truth in (0.5, 1.0, 3.0):
+        p = np.exp(log_softmax(logits / truth))
+        labels = (p.cumsum(axis=1) < rng.random((len(p), 1))).sum(axis=1)
+        assert fit_temperature(logits, labels) == pytest.approx(truth, rel=0.05)
+    sure = np.exp(log_softmax(logits / 3.0)).max(axis=1)
+    best = logits.argmax(axis=1)
+    assert calibration_error(sure, best == labels) < 0.02  # and probabilities are then the share that is right
+    assert calibration_error(np.exp(log_softmax(logits)).max(axis=1), best == labels) > 0.2
+
+
+def test_the_threshold_is_the_lowest_that_keeps_the_precision():
+    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45]])
+    labels = np.array([0, 1, 1, 0, 1])
+    assert threshold_for(p, labels, 1.0) == 0.8
+    assert threshold_for(p, labels, 0.75) == 0.6
+    assert threshold_for(p, labels, 0.6) == 0.55
+    assert threshold_for(p, 1 - p.argmax(axis=1), 0.5) is None
+    found = measured(p, labels, 0.65)
+    assert found.accuracy == 0.6 and found.answered == 0.6 and found.answered_accuracy == pytest.approx(2 / 3)
+    assert found.confusion == [[2, 0], [2, 1]] and found.confused(["a", "b"]) == [("b", "a", 2)]
+
+
+def test_logits_of_no_vector():
+    assert Head(np.ones((2, 3), np.float32), np.zeros(2, np.float32)).logits(np.empty((0, 3))).shape == (0, 2)

@@ -1,0 +1,163 @@
+"""Multinomial logistic regression to convergence, and the temperature that makes its probabilities true.
+
+The loss is scikit-learn's: c * sum of cross-entropies + |weight|² / 2, without the bias; with two labels the penalty is
+that of its one vector. It is convex, so the minimum does not depend on how it is found: here by Newton's method, whose
+systems conjugate gradients solve. No random number is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.errors import BackendError, InputError
+from weft.frozen import frozen
+
+if TYPE_CHECKING:
+    import numpy as np
+
+STEPS, SOLVES = 200, 400  # Newton steps, and conjugate gradients of each
+TOLERANCE = 1e-7  # of the gradient's largest entry, of that at zero
+COLDEST, HOTTEST = 0.02, 50.0  # temperatures
+
+
+@frozen(eq=False)
+class Head:
+    """Logits of labels: weight [labels, dimension], bias [labels], float32."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def logits(self, vectors: np.ndarray) -> np.ndarray:
+        """Logits of each vector, float64 [n, labels]. Row by row, so that a text's bits do not depend on the others."""
+        import numpy as np
+
+        weight, bias = self.weight.astype(np.float64), self.bias.astype(np.float64)
+        rows = [weight @ row + bias for row in np.asarray(vectors, np.float64)]
+        return np.stack(rows) if rows else np.empty((0, len(bias)))
+
+
+def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int, *, c: float = 1.0) -> Head:
+    """The head with the least loss for vectors [n, dimension] and labels from 0 to count - 1; `c` is the weight of the
+    data against the penalty."""
+    import numpy as np
+
+    x = np.asarray(vectors, np.float64)
+    y = np.asarray(labels, np.int64)
+    if not (isinstance(c, (int, float)) and math.isfinite(c) and c > 0):
+        raise InputError("classify", "must be a number above 0", field="c", given=c)
+    if x.ndim != 2 or y.shape != (len(x),) or not len(x):
+        what = f"must have a label each: there are vectors {x.shape} and labels {y.shape}"
+        raise InputError("classify", what, field="vectors")
+    missing = sorted(set(range(count)) - set(y.tolist()))
+    if count < 2 or missing or y.min() < 0 or y.max() >= count:
+        what = f"must be at least two from 0 to {count - 1}, each with an example"
+        raise InputError("classify", what, field="labels", given=f"none of {missing[:5]}" if missing else count)
+    if not np.isfinite(x).all():
+        raise InputError("classify", "must be finite", field="vectors")
+    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)  # the last column is the bias
+    penalty = np.full((count, x.shape[1]), 2.0 if count == 2 else 1.0)
+    penalty[:, -1] = 0.0
+    found = _minimum(x, y, penalty, float(c))
+    return Head(found[:, :-1].astype(np.float32), found[:, -1].astype(np.float32))
+
+
+def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.ndarray:
+    import numpy as np
+
+    w = np.zeros(penalty.shape)
+    rows = np.arange(len(y))
+
+    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+        z = x @ w.T
+        z -= z.max(axis=1, keepdims=True)
+        odds = np.exp(z)
+        total = odds.sum(axis=1, keepdims=True)
+        value = c * float((np.log(total[:, 0]) - z[rows, y]).sum()) + 0.5 * float((penalty * w * w).sum())
+        return value, odds / total
+
+    value, p = loss(w)
+    first = 0.0
+    for _ in range(STEPS):
+        rest = p.copy()
+        rest[rows, y] -= 1.0
+        gradient = c * (rest.T @ x) + penalty * w
+        steep = float(np.abs(gradient).max())
+        first = first or steep
+        if steep <= TOLERANCE * max(first, 1e-30):
+            return w
+        step = _newton(x, p, penalty, c, gradient)
+        slope = float((step * gradient).sum())
+        size = 1.0
+        while size > 1e-12:
+            there, odds = loss(w + size * step)
+            if there <= value + 1e-4 * size * slope + 1e-13 * abs(value):
+                break
+            size /= 2
+        w, value, p = w + size * step, there, odds
+    raise BackendError("classify", f"the head has not converged in {STEPS} steps", advice="give a smaller c")
+
+
+def _newton(x: np.ndarray, p: np.ndarray, penalty: np.ndarray, c: float, gradient: np.ndarray) -> np.ndarray:
+    """Newton's step, as exact as the gradient deserves: conjugate gradients, scaled by the diagonal."""
+    import numpy as np
+
+    scale = c * ((p * (1 - p)).T @ (x * x)) + penalty + 1e-12
+    step = np.zeros_like(gradient)
+    residual = -gradient
+    ready = residual / scale
+    direction = ready.copy()
+    along = float((residual * ready).sum())
+    norm = math.sqrt(float((gradient * gradient).sum()))
+    enough = min(0.1, math.sqrt(norm)) * norm * 0.1
+    for _ in range(SOLVES):
+        u = x @ direction.T
+        turned = p * (u - (p * u).sum(axis=1, keepdims=True))
+        bent = c * (turned.T @ x) + penalty * direction
+        curve = float((direction * bent).sum())
+        if curve <= 0:
+            break
+        length = along / curve
+        step += length * direction
+        residual -= length * bent
+        if math.sqrt(float((residual * residual).sum())) <= enough:
+            break
+        ready = residual / scale
+        after = float((residual * ready).sum())
+        direction = ready + (after / along) * direction
+        along = after
+    return step if step.any() else -gradient / scale
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature that makes the labels of held-out logits [n, labels] most likely: one number, by golden section
+    over its logarithm."""
+    import numpy as np
+
+    rows = np.arange(len(labels))
+
+    def loss(log_t: float) -> float:
+        return -float(log_softmax(logits / math.exp(log_t))[rows, labels].mean())
+
+    low, high = math.log(COLDEST), math.log(HOTTEST)
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = loss(left), loss(right)
+    while high - low > 1e-6:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = loss(right)
+    return math.exp((low + high) / 2)

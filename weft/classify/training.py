@@ -1,0 +1,215 @@
+"""From rows with labels to a classifier: vectors once, a head, its temperature and threshold by texts it has not seen.
+
+Without validation data each fold of the rows is measured by a head trained on the others; the head that is kept has
+learnt all rows. Which fold a row is in depends on its text alone, so a larger file leaves the others where they were.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.classify.classifier import FILE, HEAD, Classifier, check_threshold, save
+from weft.classify.head import Head, fit_head, fit_temperature, log_softmax
+from weft.classify.measures import Measures, measured, threshold_for
+from weft.embed import Embedder
+from weft.errors import InputError
+from weft.frozen import frozen
+from weft.train.data.rows import Data, Row, read_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FOLDS = 5
+TEXTS, LABELS = ("text", "sentence", "input"), ("label", "category", "class")
+
+
+@frozen
+class Examples:
+    """Texts and their labels."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+@frozen
+class Trained:
+    """A classifier and how it was found: `measures` are of texts that the measured heads had not learnt (`held_out`
+    says which), `seconds` by part, `size_bytes` of the folder."""
+
+    folder: Path
+    labels: list[str]
+    rows: int
+    temperature: float
+    threshold: float
+    held_out: str
+    measures: Measures
+    seconds: dict[str, float]
+    size_bytes: int
+
+
+def read_examples(data: Data) -> Examples:
+    """The texts and labels of a file, or of Python objects."""
+    texts, labels = [], []
+    for row in read_rows(data):
+        texts.append(_field(row, TEXTS, "text"))
+        labels.append(_field(row, LABELS, "label"))
+    if not texts:
+        raise InputError("classify", "there is no row to learn from", field="data")
+    return Examples(texts, labels)
+
+
+def train_classifier(
+    model: str | os.PathLike[str],
+    data: Data,
+    output: str | os.PathLike[str],
+    *,
+    valid: Data | None = None,
+    c: float = 1.0,
+    threshold: float | None = None,
+    precision: float | None = None,
+    compute: str = "f32",
+    threads: int | None = None,
+    truncate: str = "head",
+    progress: bool | None = None,
+) -> Trained:
+    """Train a head on the frozen vectors of `model` and write it to the folder `output`.
+
+    `c` is the weight of the data against the penalty, as in scikit-learn. `threshold` is the probability below which a
+    text gets no label; `precision` finds the lowest one at which this share of held-out answers is right. `valid` are
+    rows to measure with; without them, folds of the data are.
+    """
+    folder, given = Path(output), _checked(Path(output), threshold, precision)
+    examples = read_examples(data)
+    names = sorted(set(examples.labels))
+    if len(names) < 2:
+        raise InputError("classify", "must have at least two labels", field="data", given=names)
+    tests = None if valid is None else _checked_valid(read_examples(valid), names)
+    options = {"compute": compute, "truncate": truncate}
+    embedder = Embedder(os.fspath(model), threads=threads, **options)  # type: ignore[arg-type]
+    times = {"began": time.perf_counter()}
+    vectors = embedder.encode(examples.texts, progress=progress)
+    tested = None if tests is None else embedder.encode(tests.texts, progress=progress)
+    times["vectors"] = time.perf_counter()
+    y = _numbers(examples.labels, names)
+    head = fit_head(vectors, y, len(names), c=c)
+    times["head"] = time.perf_counter()
+    if tests is not None and tested is not None:
+        logits, wanted, held_out = head.logits(tested), _numbers(tests.labels, names), "valid"
+    else:
+        logits, wanted, held_out = *_out_of_fold(examples.texts, vectors, y, len(names), c), f"{FOLDS} folds"
+    temperature = fit_temperature(logits, wanted)
+    sure = _softmax(logits / temperature)
+    least = given if precision is None else _precise(sure, wanted, precision)
+    times["held out"] = time.perf_counter()
+    trained = {"rows": len(y), "c": c, "data_sha256": _digest(examples), "held_out": held_out}
+    found = {"labels": names, "temperature": temperature, "threshold": least}
+    measures = measured(sure, wanted, least)
+    base = {"base": embedder.lasting_name, "fingerprint": str(embedder.fingerprint), "options": options}
+    save(folder, head, {**found, **base, "trained": trained, "measures": asdict(measures)})
+    seconds = {name: at - before for (_, before), (name, at) in pairwise(times.items())}
+    size = sum((folder / name).stat().st_size for name in (FILE, HEAD))
+    return Trained(folder, names, len(y), temperature, least, held_out, measures, seconds, size)
+
+
+def _checked(folder: Path, threshold: float | None, precision: float | None) -> float:
+    """The threshold that is given, 0 for none; errors that are known before any work."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError("classify", f"{folder} is not empty", field="output", advice="name a new folder")
+    if threshold is not None and precision is not None:
+        raise InputError("classify", "cannot be given beside threshold", field="precision")
+    if precision is not None and not 0 < precision <= 1:
+        raise InputError("classify", "must be above 0 and at most 1", field="precision", given=precision)
+    return 0.0 if threshold is None else check_threshold(threshold)
+
+
+def evaluate(classifier: Classifier, data: Data, *, progress: bool | None = None) -> Measures:
+    """Measures of a classifier on rows with labels."""
+    examples = _checked_valid(read_examples(data), classifier.labels)
+    vectors = classifier.embedder.encode(examples.texts, progress=progress)
+    wanted = _numbers(examples.labels, classifier.labels)
+    return measured(classifier.probabilities(vectors), wanted, classifier.threshold)
+
+
+def fold_of(text: str) -> int:
+    """The fold of a text, whatever other texts there are."""
+    return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") % FOLDS
+
+
+def _out_of_fold(
+    texts: list[str], vectors: np.ndarray, y: np.ndarray, count: int, c: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of each row by a head that has not learnt it, and its label. A row that is the only one of its label in
+    the other folds' absence cannot be left out: it is not measured."""
+    import numpy as np
+
+    folds = np.array([fold_of(text) for text in texts])
+    logits, labels = [], []
+    for fold in range(FOLDS):
+        inside = folds != fold
+        known = np.unique(y[inside])
+        asked = np.flatnonzero(~inside & np.isin(y, known))
+        if not len(asked) or len(known) < 2:
+            continue
+        place = np.searchsorted(known, y[inside])
+        head = fit_head(vectors[inside], place, len(known), c=c)
+        weight = np.zeros((count, vectors.shape[1]), np.float32)
+        bias = np.full(count, -1e4, np.float32)  # labels that this head has not met are impossible to it
+        weight[known], bias[known] = head.weight, head.bias
+        logits.append(Head(weight, bias).logits(vectors[asked]))
+        labels.append(y[asked])
+    if not logits:
+        advice = "give more rows, or --valid"
+        raise InputError("classify", "are too few to measure with a part of them", field="data", advice=advice)
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.exp(log_softmax(logits))
+
+
+def _precise(sure: np.ndarray, wanted: np.ndarray, precision: float) -> float:
+    found = threshold_for(sure, wanted, precision)
+    if found is None:
+        what = f"cannot be reached: no share of the held-out texts is answered with {precision:.1%} right"
+        raise InputError("classify", what, field="precision", given=precision, advice="ask for less, or give more rows")
+    return found
+
+
+def _checked_valid(examples: Examples, names: list[str]) -> Examples:
+    strange = sorted(set(examples.labels) - set(names))
+    if strange:
+        raise InputError("classify", "has labels that the training data has not", field="valid", given=strange[:5])
+    return examples
+
+
+def _numbers(labels: list[str], names: list[str]) -> np.ndarray:
+    import numpy as np
+
+    places = {name: number for number, name in enumerate(names)}
+    return np.array([places[label] for label in labels], np.int64)
+
+
+def _field(row: Row, names: tuple[str, ...], what: str) -> str:
+    for name in names:
+        value = row.fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+        if name in LABELS and type(value) in (int, bool):
+            return str(value)
+    raise row.fault(f"has no {what}: none of the fields {', '.join(names)} (it has {row.named_fields})")
+
+
+def _digest(examples: Examples) -> str:
+    from weft import digest
+
+    hashed = sha256()
+    digest.add(hashed, *examples.texts, *examples.labels)
+    return hashed.hexdigest()

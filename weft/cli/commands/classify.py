@@ -1,0 +1,151 @@
+"""weft classify: the labels of texts, by a classifier that weft has trained or by a model with one of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options, screen
+from weft.cli.stopping import terminable
+
+if TYPE_CHECKING:
+    from weft.classify import Trained
+
+CONFUSIONS = 5  # shown
+
+
+@click.command()
+@click.argument("model")
+@click.argument("texts", nargs=-1, metavar="[TEXT…]")
+@click.option("-f", "--file", metavar="FILE", help="Texts of a file, one a line or .jsonl; - for standard input.")
+@click.option("--field", metavar="NAME", help="Read JSON lines, with the text in this field (default: text).")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1), help="Give no label to texts whose best one is less probable than this."
+)
+@click.option("--all", "every", is_flag=True, help="Print the probability of every label.")
+@click.option(
+    "--truncate",
+    type=click.Choice(["error", "head", "tail"]),
+    default="error",
+    show_default=True,
+    help="For texts that are too long: raise an error, keep the beginning, or keep the end.",
+)
+@options.threads()
+def command(model: str, texts: tuple[str, ...], file: str | None, field: str | None, every: bool, **given: Any) -> None:
+    """Print the label of each text as a line of JSON.
+
+    MODEL is a folder that `weft train classifier` has written, or a model with a classifier over several labels. A text
+    below the threshold gets the label null; `best` is the one it would have got.
+
+    \b
+    Examples:
+      weft classify ./intents "Where is my card?" "I want my money back"
+      weft classify ./intents -f messages.jsonl --threshold 0.6
+    """
+    from weft.classify.classifier import Classifier, is_classifier
+    from weft.cli.texts import read_rows
+
+    if bool(texts) == (file is not None):
+        raise click.UsageError("give texts, or --file, and not both")
+    rows: list[Any] = [{"text": text} for text in texts]
+    asked = list(texts)
+    if file is not None:
+        rows = [dict(row) for row in read_rows(file, field)]
+        asked = [row[field or "text"] for row in rows]
+    truncate, threads, threshold = given["truncate"], given["threads"], given["threshold"]
+    if is_classifier(model):
+        classifier = Classifier(model, threshold=threshold, threads=threads)
+        found = [
+            (one.label, one.best, one.probability, one.probabilities)
+            for one in classifier.classify(asked, truncate=truncate)
+        ]
+    else:
+        from weft.rerank import TextClassifier
+
+        least = threshold or 0.0
+        found = [
+            (one.label if one.score >= least else None, one.label, one.score, one.scores)
+            for one in TextClassifier(model, threads=threads).classify(asked, truncate=truncate)
+        ]
+    for row, (label, best, probability, scores) in zip(rows, found):
+        made = {**row, "label": label, "probability": round(probability, 6)}
+        made |= {} if label is not None else {"best": best}
+        made |= {"probabilities": {name: round(value, 6) for name, value in scores.items()}} if every else {}
+        click.echo(json.dumps(made, ensure_ascii=False))
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where it goes; a new folder.",
+)
+@click.option(
+    "--valid",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Rows to measure with (default: folds of the data).",
+)
+@click.option("--c", type=float, default=1.0, show_default=True, help="Weight of the data against the penalty.")
+@click.option("--threshold", type=click.FloatRange(0, 1), help="Give no label below this probability (default: 0).")
+@click.option(
+    "--precision",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Find the threshold from which on this share is right.",
+)
+@click.option("--compute", default="f32", show_default=True, help="Arithmetic of the embedder: f32, f16, bf16, int8.")
+@click.option("--json", "as_json", is_flag=True, help="Print the measures as JSON, with the confusion matrix.")
+@options.threads()
+@terminable()
+def classifier(model: str, data: Path, as_json: bool, **given: Any) -> None:
+    """Train a classifier on the vectors of the embedder MODEL.
+
+    Rows of DATA (.jsonl, .csv, .parquet) have a `text` and a `label` (or `category`). The embedder stays as it is; a
+    linear head is trained on its vectors until it has converged, so the same data give the same head. Texts that the
+    head has not learnt say how sure it may be: probabilities are calibrated by them.
+
+    \b
+    Examples:
+      weft train classifier all-MiniLM-L6-v2 intents.csv -o intents
+      weft train classifier all-MiniLM-L6-v2 intents.csv -o intents --valid test.csv --precision 0.98
+      weft classify intents "Where is my card?"
+    """
+    from weft.classify import train_classifier
+
+    found = train_classifier(model, data, given.pop("output"), **given)
+    if as_json:
+        from dataclasses import asdict
+
+        facts = {"labels": found.labels, "rows": found.rows, "temperature": found.temperature}
+        facts |= {"threshold": found.threshold, "held_out": found.held_out, "seconds": found.seconds}
+        screen.print_json({**facts, "size_bytes": found.size_bytes, **asdict(found.measures)})
+        return
+    _tell(found)
+    click.echo(f'weft classify {found.folder} "…"')
+
+
+def _tell(found: Trained) -> None:
+    measures = found.measures
+    shown = [
+        ("labels", f"{len(found.labels):,}"),
+        ("rows", f"{found.rows:,}"),
+        ("measured on", f"{measures.rows:,} texts ({found.held_out})"),
+        ("accuracy", f"{measures.accuracy:.4f}"),
+        ("macro F1", f"{measures.macro_f1:.4f}"),
+        ("calibration error", f"{measures.calibration:.4f} at temperature {found.temperature:.3f}"),
+    ]
+    if found.threshold:
+        right = f"{measures.answered_accuracy:.4f} of these right"
+        shown.append(("threshold", f"{found.threshold:.3f}: {measures.answered:.1%} answered, {right}"))
+    for wanted, got, count in measures.confused(found.labels, CONFUSIONS):
+        shown.append((f"{count} times", f"{wanted} taken for {got}"))
+    times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found.seconds.items())
+    screen.facts([*shown, ("time", times), ("size", screen.size(found.size_bytes))])
