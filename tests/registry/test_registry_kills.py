@@ -20,6 +20,7 @@ def run(*arguments: object) -> dict:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_killed_writers_lose_nothing(tmp_path):
     count = times(500, 20)
     found = run(tmp_path, "kills", 11, count)
@@ -27,6 +28,7 @@ def test_killed_writers_lose_nothing(tmp_path):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_eight_processes_at_once_lose_nothing(tmp_path):
     found = run(tmp_path, "together", 3, times(60, 4))
     assert found["writers"] == 8 and found["done"] >= 8 * times(60, 4)

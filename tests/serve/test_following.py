@@ -98,6 +98,7 @@ def post(server: BackgroundServer, path: str, body: dict[str, Any]) -> dict[str,
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_train_load_evaluate_roll_back_under_clients(registry, tmp_path):
     """Done-when 5: 200 cycles in a soak run, a few in the suite."""
     import weft
