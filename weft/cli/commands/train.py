@@ -237,7 +237,7 @@ def embedder(full: bool, dims: str | None, no_prompts: bool, **given: Any) -> No
     Examples:
       weft train embedder all-MiniLM-L6-v2 pairs.jsonl -o mine --valid 0.05 --batch 128
       weft train embedder all-MiniLM-L6-v2 sts.csv -o mine --loss cosine --epochs 4 --valid dev.csv
-      weft train embedder all-MiniLM-L6-v2 pairs.jsonl -o mine --lora 8 --lr 2e-4 --dims 384,256,128,64
+      weft train embedder all-MiniLM-L6-v2 pairs.jsonl -o mine --lora 8 --lr 2e-4 --dims 384,128,64
     """
     from weft import train as library
 
