@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Have a teacher label texts, and train a student on what it said.
+    """Have a teacher label texts, to train a student on them.
 
     \b
     Examples:

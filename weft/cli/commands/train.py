@@ -113,7 +113,7 @@ def running() -> Callable[[options.F], options.F]:
 
 @click.group()
 def command() -> None:
-    """Train adapters on rows of texts, answers or preferences; embedders and rerankers on pairs of texts.
+    """Train adapters, embedders, rerankers and classifiers.
 
     The base stays as it is, quantised and mapped, and is shared with a server that runs beside. Runs on the CPU, in
     f32 unless --compute says otherwise. The same data, options and seed give the same adapter, bit for bit, whatever
