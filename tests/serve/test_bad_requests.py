@@ -162,6 +162,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
     ("/v1/load_lora_adapter", {"lora_name": 1}, "lora_name", "lora_name must be a string, not 1"),
     ("/v1/unload_lora_adapter", {}, "lora_name", "lora_name is missing"),
     ("/v1/training/runs", {}, "name", "name is missing"),
+    ("/v1/training/runs/{name}/register", {}, "version", "version is missing"),
     ("/v1/registry/{name}/promote", {}, "version", "version is missing"),
     ("/v1/registry/{name}/promote", {"version": "1.0.0", "force": 1}, "force", "force must be true or false, not 1"),
     ("/v1/registry/{name}/rollback", {"alias": 3}, "alias", "alias must be a string, not 3"),

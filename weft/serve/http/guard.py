@@ -36,7 +36,10 @@ log = logging.getLogger("weft.serve")
 _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a page of an allowed origin may read of an answer, beside its body.
-EXPOSED = b"x-request-id, request-id, retry-after, weft-fingerprint, x-weft-ignored, x-weft-stream, x-weft-tools"
+EXPOSED = (
+    b"x-request-id, request-id, retry-after, weft-fingerprint, "
+    b"x-weft-ignored, x-weft-stream, x-weft-tools, x-weft-version"
+)
 _TOKENS = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
 OPEN_PATHS = ("/health",)  # answered without a key
 ALWAYS = [
