@@ -150,6 +150,7 @@ def test_rows_that_are_wrong_are_named(open_page):
         until(page, lambda words=words: words in page.locator(".training-form .hint").first.inner_text(), words)
         assert start.is_disabled() == ("preferences" not in words)
     train(page, "third", 1)
-    until(page, lambda: state(page) == "Done", "the run is done", PATIENCE_S)
+    shown = page.locator(".run h2").first
+    until(page, lambda: shown.inner_text() == "third" and state(page) == "Done", "the run is done", PATIENCE_S)
     train(page, "third", 1)
     page.get_by_text("there is a run 'third'").wait_for()

@@ -96,7 +96,7 @@ export function startTraining(view, actions) {
     try {
       const { enabled, runs: found } = await getJson("v1/training/runs");
       off.hidden = enabled;
-      form.inert = !enabled;
+      form.hidden = !enabled;
       runs = found;
       if (chosen && !runs.some((run) => run.name === chosen)) choose("");
       if (!chosen && runs.length) choose(runs[0].name);
