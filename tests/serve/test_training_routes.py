@@ -21,6 +21,7 @@ ROWS = [
 SETTINGS = {"lr": 0.01, "batch_tokens": 200, "epochs": 2, "rank": 4}
 RUNS = "/v1/training/runs"
 PATIENCE_S = 120
+LONG = 150  # epochs: some seconds, in which a run can be stopped
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_a_run_gives_the_adapter_of_the_library(training, chatty, tmp_path):
 
 def test_a_run_is_stopped_resumed_and_survives_its_server(chatty, tmp_path):
     settings = Settings(models=(ModelSpec("tiny", str(chatty)),), port=0, training_dir=tmp_path / "runs")
-    long = {**SETTINGS, "epochs": 12}
+    long = {**SETTINGS, "epochs": LONG}
     with BackgroundServer(settings) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         client.post(RUNS, json=body(settings=long)).raise_for_status()
         until(client, "first", steps=3)
@@ -131,14 +132,14 @@ def test_a_run_is_stopped_resumed_and_survives_its_server(chatty, tmp_path):
         valid=tmp_path / "runs/first/held_out.jsonl",
         rate=0.01,
         batch_tokens=200,
-        epochs=12,
+        epochs=LONG,
         rank=4,
     )
     assert [step.loss for step in alone] == [step["loss"] for step in steps]
 
 
 def test_a_killed_run_is_not_taken_for_running(training, tmp_path):
-    training.post(RUNS, json=body(settings={**SETTINGS, "epochs": 50})).raise_for_status()
+    training.post(RUNS, json=body(settings={**SETTINGS, "epochs": 10 * LONG})).raise_for_status()
     until(training, "first", steps=2)
     os.kill(int((tmp_path / "runs/first/pid").read_text()), signal.SIGKILL)
     run = until(training, "first", "failed", "stopped")

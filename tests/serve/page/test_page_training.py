@@ -75,7 +75,7 @@ def test_a_run_from_rows_to_a_chat(open_page):
 def test_a_run_is_stopped_and_goes_on(open_page):
     page = open_page("#training")
     page.set_default_timeout(1000 * PATIENCE_S)
-    train(page, "second", 40)
+    train(page, "second", 1000)  # longer than the test waits
     page.locator(".loss-curve .curve.s0").wait_for(state="attached")
     page.get_by_role("button", name="Stop").click()
     until(page, lambda: state(page) == "Stopped", "the run is stopped", PATIENCE_S)
