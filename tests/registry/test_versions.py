@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from weft.errors import (
     VersionError,
     WeftError,
 )
-from weft.registry import Registry
+from weft.registry import Registry, database
 from weft.registry.semver import Semver
 from weft.registry.states import MOVES, check_move
 
@@ -351,3 +352,21 @@ def test_empty_folders_and_missing_files_are_refused(registry, tmp_path):
         registry.add("it", tmp_path / "empty", "1.0.0")
     with pytest.raises(NotFoundError, match="no such file"):
         registry.add("it", Path("/nowhere/at all"), "1.0.0")
+
+
+def test_a_registry_made_between_two_statements_is_not_taken_for_another_programs(tmp_path, monkeypatch):
+    """Another process makes its tables after the first question about the file and before the last."""
+    path = tmp_path / "registry.db"
+    monkeypatch.setattr(database, "WAIT_S", 0.0)
+    reader = sqlite3.connect(path, isolation_level=None)
+
+    def meanwhile(statement: str) -> None:
+        if statement == "PRAGMA user_version":
+            writer = sqlite3.connect(path, timeout=0, isolation_level=None)
+            with suppress(sqlite3.OperationalError):  # the reader's lock holds it off
+                database._ensure_schema(writer, path)
+            writer.close()
+
+    reader.set_trace_callback(meanwhile)
+    assert database._format(reader, path) in (0, database.FORMAT)
+    reader.close()

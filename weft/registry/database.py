@@ -191,17 +191,33 @@ def _ensure_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 def _format(connection: sqlite3.Connection, path: Path) -> int:
     """The format of the registry in this file, 0 for an empty file."""
-    application, found = (
-        int(connection.execute(f"PRAGMA {p}").fetchone()[0]) for p in ("application_id", "user_version")
-    )
+    application, found, tables = _marks(connection)
     if application == APPLICATION:
         if found != FORMAT:
             advice = "use the weft that wrote it, or a newer one"
             raise RegistryError("registry", f"{path} has format {found}; this weft reads {FORMAT}", advice=advice)
         return found
-    if connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+    if tables:
         raise RegistryError("registry", f"{path} is a database of another program", advice="choose another folder")
     return 0
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """The application, the format and the number of tables, all at one moment.
+
+    Between two statements of its own another process may have made the tables: a file without an application before and
+    with tables after would look like another program's.
+    """
+    whole = not connection.in_transaction
+    if whole:
+        connection.execute("BEGIN")
+    try:
+        queries = ("PRAGMA application_id", "PRAGMA user_version", "SELECT COUNT(*) FROM sqlite_master")
+        application, found, tables = (int(connection.execute(query).fetchone()[0]) for query in queries)
+    finally:
+        if whole and connection.in_transaction:
+            connection.execute("COMMIT")
+    return application, found, tables
 
 
 def _wal(connection: sqlite3.Connection) -> None:
