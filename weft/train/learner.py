@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -345,22 +345,27 @@ class Choice:
 
 
 def choose_compute(learner: Learner, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> Choice:
-    """The arithmetic for `learner`, which is left to use it: the machine's faster one, if a measurement on a part of
-    the first lesson finds it faster than f32 and its gradients near f32's."""
+    """The arithmetic for `learner`, which is left to use it, by a measurement on a part of the longest lesson."""
+    longest = max(lessons, key=lambda lesson: len(lesson.ids))
+    ids = longest.ids[:PROBE_TOKENS]
+    probe = [Lesson(ids, longest.shares[:PROBE_TOKENS] * 0 + 1)]
+    return choose_by(learner, lambda: learner.gradients(probe, parameters, learner.no_gradient(), ["probe"])[1])
+
+
+def choose_by(learner: BaseLearner, computed: Callable[[], Arrays]) -> Choice:
+    """The arithmetic for `learner`, which is left to use it: the machine's faster one, if `computed`, a gradient, is
+    faster in it than in f32 and near f32's."""
     fast = [name for name in TRAINING_COMPUTES if name in learner.backend.fast]
     if not fast:
         learner.use("f32")
         return Choice("f32", "f32", 1.0, 0.0)
-    longest = max(lessons, key=lambda lesson: len(lesson.ids))
-    ids = longest.ids[:PROBE_TOKENS]
-    probe = [Lesson(ids, longest.shares[:PROBE_TOKENS] * 0 + 1)]
     seconds = {"f32": math.inf, fast[0]: math.inf}
     gradients = {}
     for compute in seconds:
         learner.use(compute)
         for _ in range(ROUNDS):  # the first packs weights, or touches memory for the first time
             began = time.perf_counter()
-            _, gradients[compute] = learner.gradients(probe, parameters, learner.no_gradient(), ["probe"])
+            gradients[compute] = computed()
             seconds[compute] = min(seconds[compute], time.perf_counter() - began)
     far = distance(gradients[fast[0]], gradients["f32"])
     faster = seconds["f32"] / seconds[fast[0]]

@@ -27,6 +27,8 @@ class Learning:
     decay, clip    AdamW's decay of the matrices; the most that a gradient's norm may be, 0 for any
     valid_every    steps between two validations, 0 for ten in a run
     patience       stop after so many validations without a better one, 0 for never
+    compute        what products with the frozen base are computed in: "f32", "f16" (of processors with half-precision
+                   arithmetic), "bf16", or "auto": the machine's faster one where it is measured to be so, and near f32
     """
 
     rank: int = 8
@@ -43,6 +45,7 @@ class Learning:
     seed: int = 0
     valid_every: int = 0
     patience: int = 0
+    compute: str = "f32"
 
     def __post_init__(self) -> None:
         self._whole(1, "epochs")
@@ -53,6 +56,8 @@ class Learning:
         self._check("rank", self.rank <= 256, "must be at most 256")
         self._check("warmup", _finite(self.warmup) and 0 <= self.warmup <= 1, "must be 0 to 1, a part of all steps")
         self._check("schedule", self.schedule in SCHEDULES, f"must be one of {', '.join(SCHEDULES)}")
+        computes = (*TRAINING_COMPUTES, AUTO)
+        self._check("compute", self.compute in computes, f"must be one of {', '.join(computes)}")
 
     def _whole(self, least: int, *names: str) -> None:
         what = f"must be at least {least}" if least else "must be 0 or more"
@@ -83,8 +88,6 @@ class Options(Learning):
     loss           which tokens are learnt: "assistant", "completion", "all"; None what the rows are for
     too_long       what becomes of rows of more than `max_length` tokens: "error", "cut", "split", "drop"
     beta           of preference training: how strongly the model is held to where it began
-    compute        what products with the frozen base are computed in: "f32", "f16" (of processors with half-precision
-                   arithmetic), "bf16", or "auto": the machine's faster one where it is measured to be so, and near f32
     """
 
     modules_to_save: Any = ()
@@ -94,7 +97,6 @@ class Options(Learning):
     max_length: int = 2048
     too_long: str = "error"
     beta: float = 0.1
-    compute: str = "f32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,8 +106,6 @@ class Options(Learning):
         listed = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
         self._check("modules_to_save", listed, "must be a list of names of modules, such as embed_tokens")
         self._check("dropout", _finite(self.dropout) and 0 <= self.dropout < 1, "must be 0 or more, and below 1")
-        computes = (*TRAINING_COMPUTES, AUTO)
-        self._check("compute", self.compute in computes, f"must be one of {', '.join(computes)}")
 
 
 def given_options(kind: type[L], given: Mapping[str, Any]) -> L:

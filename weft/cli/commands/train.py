@@ -72,18 +72,24 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
         click.option("--weight-decay", type=float, help="AdamW's decay of the matrices (default: 0)."),
         click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
         click.option("--max-length", type=int, metavar="N", help="Tokens of the longest row (default: 2048)."),
-        click.option(
-            "--compute",
-            type=click.Choice([*TRAINING_COMPUTES, AUTO]),
-            help="Arithmetic of products with the base (default: f32). f16 needs a processor with half precision, bf16 "
-            "is fast on those with AMX; auto takes the faster one if it is faster here and gradients stay near f32's.",
-        ),
+        compute(),
         click.option(
             "--too-long", type=click.Choice(too_long), help="What becomes of longer rows (default: an error)."
         ),
         running(),
         options.threads(),
         terminable(),
+    )
+
+
+def compute() -> Callable[[options.F], options.F]:
+    """The arithmetic of products with frozen weights."""
+    return click.option(
+        "--compute",
+        type=click.Choice([*TRAINING_COMPUTES, AUTO]),
+        help="Arithmetic of products with the base of an adapter (default: f32). f16 needs a processor with half "
+        "precision, bf16 is fast on those with AMX; auto takes the faster one if it is faster here and gradients stay "
+        "near f32's.",
     )
 
 
@@ -208,6 +214,7 @@ def vector_options() -> Callable[[options.F], options.F]:
         click.option(
             "--max-length", type=int, metavar="N", help="Tokens to which texts are cut (default: the model's)."
         ),
+        compute(),
         running(),
         options.threads(),
         terminable(),

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from weft.computes import AUTO
 from weft.errors import InputError, MemoryPlanError
 from weft.graph.passes.learn import LowRank
 from weft.runtime.memory import SHARE, free_memory
 from weft.train import kept
 from weft.train.data.rows import Data
+from weft.train.learner import Choice, choose_by
 from weft.train.options import given_options
-from weft.train.run import STEP_TOKENS
+from weft.train.run import STEP_TOKENS, first_parameters
 from weft.train.targets import changes_of, choose
 from weft.train.training import COPIES, SAVE_EVERY_S, decimal_size
 from weft.train.vectors.examples import Examples, read_examples
@@ -64,6 +66,7 @@ class VectorTraining(kept.Keeping):
             check_writable(self.base.checkpoint)
         self._read(data, valid)
         self.learner = self._learner()
+        self.chosen = self._choose_compute(resume)
         self.run = VectorRun(
             self.learner, self.lessons, self.options, valid=self.valid_lessons, step_tokens=self._step_tokens()
         )
@@ -99,6 +102,31 @@ class VectorTraining(kept.Keeping):
         modules = choose(self.weights, self.options.targets, model_type=self.base.checkpoint.model_type)
         change = LowRank(self.options.rank, self.options.scale)
         return VectorLearner(self.base.encoder, changes_of(self.weights, modules, change))
+
+    def _choose_compute(self, resume: bool) -> Choice | None:
+        """Settle what products with frozen weights are computed in; what "auto" found, if it was measured. A run that
+        goes on keeps what it began with, whatever a measurement would find now."""
+        chosen, compute = None, self.options.compute
+        if not self.options.rank and compute not in ("f32", AUTO):
+            what = "must be f32: where all weights are trained, none is frozen"
+            raise InputError("train", what, field="compute", given=compute, advice="train an adapter (--lora 8)")
+        if compute == AUTO and resume and self.output is not None:
+            compute = kept.compute(self.output)
+        if compute == AUTO:
+            chosen = self._measured() if self.options.rank else None
+            compute = chosen.compute if chosen else "f32"
+        self.learner.use(compute)
+        self.options = replace(self.options, compute=compute)
+        return chosen
+
+    def _measured(self) -> Choice:
+        import numpy as np
+
+        probe = [max((one for lesson in self.lessons for one in lesson.sequences), key=len)]
+        parameters = first_parameters(self.learner.shapes, self.options.seed)
+        seed = np.ones((1, self.base.encoder.dimension), np.float32)
+        learner = self.learner
+        return choose_by(learner, lambda: learner.gradients(probe, parameters, seed, learner.no_gradient()))
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         """Bytes that a training takes whose parts have so many tokens."""
