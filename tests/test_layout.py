@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
     "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
-    "tiny": ("autograd", "ops", "weights"),
+    "tiny": ("autograd", "ops", "vectors", "weights", "_core"),
     "train": (
         "progress",
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),

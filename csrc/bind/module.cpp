@@ -12,6 +12,7 @@ void bind_pack(nb::module_& module);
 void bind_quant(nb::module_& module);
 void bind_text(nb::module_& module);
 void bind_pair(nb::module_& module);
+void bind_tiny(nb::module_& module);
 void bind_transport(nb::module_& module);
 void bind_vectors(nb::module_& module);
 
@@ -58,6 +59,8 @@ NB_MODULE(_core, module) {
   bind_quant(quant);
   nb::module_ text = module.def_submodule("text");
   bind_text(text);
+  nb::module_ tiny = module.def_submodule("tiny");
+  bind_tiny(tiny);
   nb::module_ transport = module.def_submodule("transport");
   bind_transport(transport);
   nb::module_ vectors = module.def_submodule("vectors");

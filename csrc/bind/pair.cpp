@@ -3,8 +3,8 @@
 #include <nanobind/nanobind.h>
 
 #include <cmath>
-#include <cstring>
 
+#include "bind/plain_array.h"
 #include "core/error.h"
 #include "vectors/active.h"
 #include "vectors/rows.h"
@@ -15,36 +15,7 @@ using namespace weft;
 
 namespace {
 
-// What numpy promises about its objects to code that was compiled against any version from 1.7 on: the beginning of an
-// array and of an element type. Asking through the buffer protocol would take longer than the distance itself. The
-// first use compares this with what the buffer protocol says, and where they differ nothing is read this way.
-struct NumpyType {
-  PyObject_HEAD
-  PyTypeObject* scalar;
-  char kind, letter, byte_order, old_flags;
-  int number;
-};
-struct NumpyArray {
-  PyObject_HEAD
-  char* data;
-  int rank;
-  Py_ssize_t* shape;
-  Py_ssize_t* strides;
-  PyObject* base;
-  NumpyType* type;
-  int flags;
-};
-constexpr int kContiguousAligned = 0x0001 | 0x0100;
-constexpr int kInt8 = 1, kUint8 = 2, kUint16 = 4, kFloat32 = 11, kFloat16 = 23;
-
-PyTypeObject* array_type = nullptr;  // numpy.ndarray, once it is known to look like NumpyArray
 PyObject *dtype_word = nullptr, *bf16_word = nullptr;
-
-bool plain(PyObject* object) {
-  if (Py_TYPE(object) != array_type) return false;
-  const auto* array = reinterpret_cast<const NumpyArray*>(object);
-  return array->rank == 1 && (array->flags & kContiguousAligned) == kContiguousAligned && array->type->byte_order != '>';
-}
 
 // Which sums two arrays of this element type take, or -1.
 int type_of(int number, bool as_bf16) {
@@ -128,22 +99,6 @@ PyObject* pair(PyObject* others, PyObject* const* args, Py_ssize_t count, PyObje
   return nullptr;
 }
 
-// Whether `array`, float32 [3], is laid out as this file assumes.
-bool looks_right(PyObject* array) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(array, &view, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  const auto* seen = reinterpret_cast<const NumpyArray*>(array);
-  const bool same = seen->data == view.buf && seen->rank == 1 && view.ndim == 1 && seen->shape[0] == 3 &&
-                    view.shape[0] == 3 && seen->strides[0] == 4 && seen->type->number == kFloat32 &&
-                    seen->type->kind == 'f' && seen->type->byte_order != '>' &&
-                    (seen->flags & kContiguousAligned) == kContiguousAligned;
-  PyBuffer_Release(&view);
-  return same;
-}
-
 constexpr const char* kDoc =
     "The distance of a and b, [d] or [n, d] each: of two vectors a float, of one and many [n], of many and many [m, n].\n\n"
     "(a, b, *, dtype=None, out=None, threads=None): elements are float32, float16, bfloat16 (uint16 with dtype=\"bf16\") or\n"
@@ -169,7 +124,6 @@ void bind_pair(nb::module_& module) {
   // where plain arrays are read directly.
   module.def("start_pairs", [others](nb::object example, nb::dict functions) {
     others.attr("update")(functions);
-    array_type = looks_right(example.ptr()) ? Py_TYPE(example.ptr()) : nullptr;
-    return array_type != nullptr;
+    return learn_arrays(example.ptr());
   });
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.tiny.compiled import Compiled as Compiled
     from weft.tiny.consolidation import Consolidation as Consolidation
     from weft.tiny.layers import Layer as Layer
     from weft.tiny.network import Tiny as Tiny
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from weft.tiny.training import Recipe as Recipe
 
 _HOMES = {
+    "Compiled": "compiled",
     "Consolidation": "consolidation",
     "Epoch": "training",
     "Layer": "layers",

@@ -81,13 +81,18 @@ def check_inside(layer: Layer, number: int) -> None:
         raise InputError("tiny", what, field="layers", index=number, advice="use another activation inside")
 
 
-def checked_rows(rows: Any, inputs: int) -> np.ndarray:
+def shaped_rows(rows: Any, inputs: int) -> np.ndarray:
     """Rows as float32 [n, inputs]; an error if they are not numbers for so many inputs."""
     found = np.asarray(rows)
     if found.ndim not in (1, 2) or found.shape[-1] != inputs or found.dtype.kind not in "fiub":
         what = f"must be numbers [{inputs}] or [rows, {inputs}]"
         raise ShapeError("tiny", what, field="rows", given=f"{found.dtype} {list(found.shape)}")
-    x = np.ascontiguousarray(found, np.float32).reshape(-1, inputs)
+    return np.ascontiguousarray(found, np.float32).reshape(-1, inputs)
+
+
+def checked_rows(rows: Any, inputs: int) -> np.ndarray:
+    """The same; an error if a number is not finite."""
+    x = shaped_rows(rows, inputs)
     wrong = np.argwhere(~np.isfinite(x))
     if len(wrong):
         row, column = wrong[0].tolist()

@@ -19,6 +19,8 @@ namespace weft::ISA {
 
 constexpr int64_t kAheadBytes = 2048;  // prefetched: the hardware's prefetcher stops at the end of a page
 
+constexpr int64_t kCachedBytes = 512 << 10;  // as many rows are taken from the second cache, and not asked for ahead
+
 WEFT_INLINE void ask_for(const std::byte* row, int64_t stride, int64_t size) {
   const int64_t apart = stride < 0 ? -stride : stride;
   if (!apart) return;
@@ -36,6 +38,10 @@ WEFT_INLINE void each_row(const std::byte* rows, int64_t stride, int64_t n, int6
 
 void i8_dot(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
+#if defined(WEFT_ISA_neon) && defined(__ARM_FEATURE_DOTPROD)
+  for (; n >= 4 && size % 16 == 0 && n * size <= kCachedBytes; n -= 4, rows += 4 * stride, out += 4)
+    dot_bytes_of_four(reinterpret_cast<const uint8_t*>(rows), stride, q, size, out);
+#endif
   const int32_t excess = dot_excess(q, size);
   each_row(rows, stride, n, size, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_bytes(row, q, size) - excess; });
 }
