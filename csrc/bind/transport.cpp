@@ -1,14 +1,17 @@
 // transport: bindings of costs and passes. Arrays are numpy's, of doubles; points may be float32.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
 #include "core/levels.h"
 #include "transport/passes.h"
+#include "transport/sweep.h"
 
 namespace nb = nanobind;
 using namespace weft;
@@ -122,6 +125,27 @@ void bind_products(Any a, Any b, MatrixOut out, Pool& pool) {
   point_products(active_transport(), x, y, out.data(), pool);
 }
 
+// Steps of a sweep; u or log_a and columns may be None.
+bool bind_sweep(const HeldCosts& held, Vector q, Vector w, double scale, std::optional<Vector> log_a, double part, std::optional<Vector> u,
+                VectorOut sums, std::optional<MatrixOut> columns, int64_t first, int64_t count, std::optional<MatrixOut> kernel,
+                std::optional<VectorOut> tops, bool reuse, Pool& pool) {
+  const int64_t n = held.costs->rows(), m = held.costs->cols();
+  check_length(q.shape(0), m, "q");
+  check_length(w.shape(0), m, "w");
+  check_length(sums.shape(0), n, "sums");
+  if (columns && !u && !log_a) wrong("sums of columns need u or log_a");
+  if (u) check_length(u->shape(0), n, "u");
+  if (log_a) check_length(log_a->shape(0), n, "log_a");
+  if (columns) check_length(columns->shape(0), sweep_groups(n), "columns"), check_length(columns->shape(1), m, "a row of columns");
+  if (first < 0 || count < 0) wrong("the steps of a sweep go past the end");
+  if (kernel.has_value() != tops.has_value() || (reuse && !kernel)) wrong("a kernel is held with its tops");
+  if (kernel) check_length(kernel->shape(0), n, "a kernel"), check_length(kernel->shape(1), m, "a row of a kernel"), check_length(tops->shape(0), n, "tops");
+  const Sweep task{q.data(), w.data(), scale, log_a ? log_a->data() : nullptr, part, u ? u->data() : nullptr, sums.data(), columns ? columns->data() : nullptr};
+  const HeldKernel held_kernel{kernel ? kernel->data() : nullptr, tops ? tops->data() : nullptr};
+  nb::gil_scoped_release release;
+  return sweep(*held.costs, task, first, count, held_kernel, reuse, pool);
+}
+
 }  // namespace
 
 void bind_transport(nb::module_& module) {
@@ -129,12 +153,7 @@ void bind_transport(nb::module_& module) {
       .def("__init__", &hold_points, nb::arg("rows"), nb::arg("cols"), nb::arg("metric"), nb::arg("pool"))
       .def("__init__", &hold_matrix, nb::arg("matrix"))
       .def_prop_ro("shape", [](const HeldCosts& held) { return nb::make_tuple(held.costs->rows(), held.costs->cols()); })
-      .def_prop_ro("kept", [](const HeldCosts& held) { return held.costs->kept(); })
-      .def("keep", [](HeldCosts& held, int64_t first, int64_t count, Pool& pool) {
-        const Range range = checked(held, false, first, count);
-        nb::gil_scoped_release release;
-        held.costs->keep(range.first, range.count, pool);
-      });
+      .def_prop_ro("kept", [](const HeldCosts& held) { return held.costs->kept(); });
   module.def("set_level", [](const std::string& level) { set_active_transport(transport_kernels(level_named(level))); });
   module.def("log_sums", &bind_log_sums);
   module.def("plan_sums", &bind_plan_sums);
@@ -142,4 +161,9 @@ void bind_transport(nb::module_& module) {
   module.def("plan_rows", &bind_plan_rows);
   module.def("cost_rows", &bind_cost_rows);
   module.def("products", &bind_products);
+  module.def("sweep", &bind_sweep, nb::arg("costs"), nb::arg("q"), nb::arg("w"), nb::arg("scale"), nb::arg("log_a").none(), nb::arg("part"),
+             nb::arg("u").none(), nb::arg("sums"), nb::arg("columns").none(), nb::arg("first"), nb::arg("count"), nb::arg("kernel").none(), nb::arg("tops").none(),
+             nb::arg("reuse"), nb::arg("pool"));
+  module.def("sweep_groups", &sweep_groups);
+  module.def("sweep_steps", &sweep_steps);
 }

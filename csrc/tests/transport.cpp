@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/arrays.h"
+#include "transport/sweep.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -36,9 +37,12 @@ TEST(transport_log_sums_at_every_level) {
     for (const Level& level : levels()) {
       if (!level.present()) continue;
       const TransportKernels& kernels = transport_kernels(level);
-      Costs costs(kernels, {x.data(), n, dim, true}, {y.data(), m, dim, true}, CostMetric::squared, one);
-      for (bool kept : {false, true}) {
-        if (kept) costs.keep(0, n, three);
+      const Costs computed(kernels, {x.data(), n, dim, true}, {y.data(), m, dim, true}, CostMetric::squared, one);
+      std::vector<double> matrix(static_cast<size_t>(n * m));
+      cost_rows(computed, false, {0, n}, matrix.data(), three);
+      const Costs given(kernels, matrix.data(), n, m);
+      for (const bool kept : {false, true}) {
+        const Costs& costs = kept ? given : computed;
         for (bool turned : {false, true}) {
           std::vector<double> h = doubles(turned ? n : m, 3), out(static_cast<size_t>(turned ? m : n)), again(out.size());
           if (h.size() > 3) h[1] = kNoWeight;
@@ -52,6 +56,43 @@ TEST(transport_log_sums_at_every_level) {
           CHECK(out == again);
         }
       }
+    }
+  }
+}
+
+TEST(transport_sweeps_agree_with_passes) {
+  Pool one(1), three(3);
+  const int64_t sizes[][3] = {{1, 1, 1}, {5, 9, 3}, {40, 530, 17}, {700, 50, 100}};
+  for (const auto& [n, m, dim] : sizes) {
+    const Floats x = normal({n, dim}, 1), y = normal({m, dim}, 2);
+    for (const Level& level : levels()) {
+      if (!level.present()) continue;
+      const Costs costs(transport_kernels(level), {x.data(), n, dim, false}, {y.data(), m, dim, false}, CostMetric::squared, one);
+      const std::vector<double> q = doubles(m, 3), log_a = doubles(n, 4);
+      std::vector<double> w(q.size(), 1.0), h = q, wanted(log_a.size()), columns(q.size()), u(log_a.size());
+      if (m > 3) w[1] = 0, h[1] = kNoWeight;
+      const double scale = 0.02, part = 0.75;
+      log_sums(costs, false, {0, n}, h.data(), scale, wanted.data(), one);
+      for (size_t i = 0; i < u.size(); ++i) u[i] = log_a[i] - part * wanted[i];
+      log_sums(costs, true, {0, m}, u.data(), scale, columns.data(), one);
+      std::vector<double> kernel(static_cast<size_t>(n * m)), tops(log_a.size()), before;
+      for (Pool* pool : {&one, &three})
+        for (const int run : {0, 1, 2}) {  // nothing held, then held, then reused
+          std::vector<double> sums(log_a.size()), parts(static_cast<size_t>(sweep_groups(n) * m));
+          const Sweep task{q.data(), w.data(), scale, log_a.data(), part, nullptr, sums.data(), parts.data()};
+          const HeldKernel held = run ? HeldKernel{kernel.data(), tops.data()} : HeldKernel{nullptr, nullptr};
+          const int64_t steps = sweep_steps(n), half = steps / 2;
+          CHECK(sweep(costs, task, 0, half, held, run == 2, *pool) && sweep(costs, task, half, steps - half, held, run == 2, *pool));
+          for (int64_t j = 0; j < m; ++j) {
+            double total = 0;
+            for (int64_t group = 0; group < sweep_groups(n); ++group) total += parts[static_cast<size_t>(group * m + j)];
+            CHECK(std::abs(std::log(total) - q[static_cast<size_t>(j)] - columns[static_cast<size_t>(j)]) < 1e-11);
+          }
+          for (size_t i = 0; i < sums.size(); ++i) CHECK(std::abs(sums[i] - wanted[i]) < 1e-11);
+          sums.insert(sums.end(), parts.begin(), parts.end());
+          CHECK(before.empty() || before == sums);
+          before = sums;
+        }
     }
   }
 }

@@ -13,11 +13,26 @@ Costs::Costs(const TransportKernels& kernels, const double* matrix, int64_t n, i
 
 Costs::Costs(const TransportKernels& kernels, const Points& rows, const Points& cols, CostMetric metric, Pool& pool)
     : kernels_(kernels), n_(rows.count), m_(cols.count), rows_(rows), cols_(cols), metric_(metric) {
-  measure(rows, row_norms_, pool);
-  measure(cols, col_norms_, pool);
+  lay(rows, row_panels_, pool);
+  lay(cols, col_panels_, pool);
+  measure(rows, row_panels_, row_norms_, pool);
+  measure(cols, col_panels_, col_norms_, pool);
 }
 
-void Costs::measure(const Points& points, std::vector<double>& norms, Pool& pool) const {
+void Costs::lay(const Points& points, std::vector<float>& panels, Pool& pool) const {
+  if (points.wide) return;
+  const int64_t count = (points.count + kPanel - 1) / kPanel;
+  panels.resize(static_cast<size_t>(count * points.dim * kPanel));
+  deal_tasks(count, points.count * points.dim, pool, [&](int, int64_t task) {
+    float* to = panels.data() + task * kPanel * points.dim;
+    for (int64_t lane = 0; lane < std::min(kPanel, points.count - task * kPanel); ++lane) {
+      const auto* from = static_cast<const float*>(points.row(task * kPanel + lane));
+      for (int64_t k = 0; k < points.dim; ++k) to[k * kPanel + lane] = from[k];
+    }
+  });
+}
+
+void Costs::measure(const Points& points, const std::vector<float>& panels, std::vector<double>& norms, Pool& pool) const {
   norms.resize(static_cast<size_t>(points.count));
   std::atomic<int64_t> wrong{points.count};  // the first row that is not finite, or has no direction
   constexpr int64_t each = 256;
@@ -26,8 +41,11 @@ void Costs::measure(const Points& points, std::vector<double>& norms, Pool& pool
       double square = 0;
       if (points.wide)
         kernels_.dots_f64(static_cast<const double*>(points.row(i)), 1, static_cast<const double*>(points.row(i)), 1, points.dim, &square, 1);
-      else
-        kernels_.dots_f32(static_cast<const float*>(points.row(i)), 1, static_cast<const float*>(points.row(i)), 1, points.dim, &square, 1);
+      else {  // in the order of the products, so that a point has no distance from itself
+        double squares[kPanel];
+        kernels_.panel_dots(static_cast<const float*>(points.row(i)), 1, panels.data() + i / kPanel * kPanel * points.dim, kPanel, points.dim, squares, kPanel);
+        square = squares[i % kPanel];
+      }
       const bool cosine = metric_ == CostMetric::cosine;
       norms[static_cast<size_t>(i)] = cosine ? 1 / std::sqrt(square) : square;
       if (!std::isfinite(norms[static_cast<size_t>(i)]))
@@ -47,7 +65,7 @@ void Costs::compute(bool turned, int64_t first, int64_t n, int64_t col, int64_t 
   if (a.wide)
     kernels_.dots_f64(static_cast<const double*>(a.row(first)), n, static_cast<const double*>(b.row(col)), m, a.dim, out, stride);
   else
-    kernels_.dots_f32(static_cast<const float*>(a.row(first)), n, static_cast<const float*>(b.row(col)), m, a.dim, out, stride);
+    kernels_.panel_dots(static_cast<const float*>(a.row(first)), n, (turned ? row_panels_ : col_panels_).data() + col * a.dim, m, a.dim, out, stride);
   for (int64_t i = 0; i < n; ++i) {
     double* row = out + i * stride;
     if (metric_ == CostMetric::cosine)
@@ -71,17 +89,6 @@ const double* Costs::tile(bool turned, int64_t first, int64_t n, int64_t col, in
     for (int64_t j = 0; j < m; ++j)
       for (int64_t i = 0; i < n; ++i) out[i * kCols + j] = matrix_[(col + j) * m_ + first + i];
   return out;
-}
-
-void Costs::keep(int64_t first, int64_t count, Pool& pool) {
-  if (matrix_) return;
-  kept_.resize(static_cast<size_t>(n_ * m_));
-  const int64_t last = std::min(n_, first + count), tasks = (last - first + kRows - 1) / kRows;
-  deal_tasks(tasks, (last - first) * m_ * 8, pool, [&](int, int64_t task) {
-    const int64_t row = first + task * kRows, n = std::min(kRows, last - row);
-    for (int64_t col = 0; col < m_; col += kCols) compute(false, row, n, col, std::min(kCols, m_ - col), kept_.data() + row * m_ + col, m_);
-  });
-  if (last == n_) matrix_ = kept_.data();
 }
 
 }  // namespace weft

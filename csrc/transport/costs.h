@@ -1,4 +1,4 @@
-// costs: C [n, m], given as a matrix, computed from points tile by tile, or computed once and kept.
+// costs: C [n, m], given as a matrix, or computed from points tile by tile.
 #pragma once
 #include <string>
 #include <vector>
@@ -31,6 +31,7 @@ struct CostTile {
 class Costs {
  public:
   static constexpr int64_t kRows = 16, kCols = 512;  // of a tile
+  static constexpr int64_t kPanel = 16;              // points in a panel
 
   // A matrix [n, m], which the caller keeps alive.
   Costs(const TransportKernels& kernels, const double* matrix, int64_t n, int64_t m);
@@ -43,22 +44,21 @@ class Costs {
   bool kept() const { return matrix_ != nullptr; }
   const double* matrix() const { return matrix_; }
   const TransportKernels& kernels() const { return kernels_; }
-  // Computes rows [first, first + count) of the matrix and, once all are there, keeps it. For points only.
-  void keep(int64_t first, int64_t count, Pool& pool);
 
   // Costs of [first, first + n) x [col, col + m), `stride` apart: in place, or in the tile's scratch. `turned` reads C^T.
   const double* tile(bool turned, int64_t first, int64_t n, int64_t col, int64_t m, CostTile& scratch, int64_t* stride) const;
 
  private:
-  void measure(const Points& points, std::vector<double>& norms, Pool& pool) const;
+  void lay(const Points& points, std::vector<float>& panels, Pool& pool) const;
+  void measure(const Points& points, const std::vector<float>& panels, std::vector<double>& norms, Pool& pool) const;
   void compute(bool turned, int64_t first, int64_t n, int64_t col, int64_t m, double* out, int64_t stride) const;
 
   const TransportKernels& kernels_;
   const int64_t n_, m_;
-  const double* matrix_ = nullptr;
-  std::vector<double> kept_;
+  const double* const matrix_ = nullptr;
   Points rows_, cols_;
   CostMetric metric_ = CostMetric::squared;
+  std::vector<float> row_panels_, col_panels_;  // float32 points as panel_dots reads them
   std::vector<double> row_norms_, col_norms_;  // squared, or 1 / norm for cosine
 };
 

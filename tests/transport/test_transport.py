@@ -229,3 +229,35 @@ def test_estimates_from_batches() -> None:
 def test_what_is_refused(call: object, error: type, says: str) -> None:
     with pytest.raises(error, match=says):
         call()
+
+
+@pytest.mark.parametrize("changed", ["held", "always anew", "log domain"])
+@pytest.mark.parametrize("tau", [None, 0.5])
+def test_a_held_kernel_changes_nothing(monkeypatch: pytest.MonkeyPatch, changed: str, tau: float | None) -> None:
+    """Potentials that went far, zero weights, sums too small to be trusted: the numbers agree."""
+    a, b = A.copy(), B.copy()
+    a[:7] = 0
+    b[3] = 0
+    a, b = a / a.sum(), b / b.sum()
+    options = {"epsilon": 0.005, "tolerance": 0, "max_iterations": 40, "tau": tau, "threads": 1}
+    plain = transport.sinkhorn(X, Y, a, b, memory=0, **options)
+    if changed == "always anew":
+        monkeypatch.setattr("weft.transport.sweeps.FARTHEST", 0.0)
+    if changed == "log domain":
+        monkeypatch.setattr("weft.transport.sweeps.SMALLEST_SUM", 1e300)
+    held = transport.sinkhorn(X, Y, a, b, **options)
+    assert abs(held.cost - plain.cost) < 1e-11 and abs(held.regularised - plain.regularised) < 1e-11
+    np.testing.assert_allclose(held.f, plain.f, atol=1e-10)
+    np.testing.assert_allclose(held.g, plain.g, atol=1e-10)
+
+
+def test_a_point_has_no_cost_from_itself() -> None:
+    points = np.random.default_rng(3).standard_normal((50, 385)).astype("f")
+    assert (np.diag(Costs(points, points, threads=1).rows()) == 0).all()
+
+
+def test_memory_is_held_only_within_the_budget() -> None:
+    bytes_of_costs = 40 * 30 * 8
+    for memory, kept, holds in ((0, False, False), (bytes_of_costs, False, True), (2 * bytes_of_costs, True, True)):
+        costs = Costs(X, Y, memory=memory, threads=1)
+        assert (costs.native.kept, costs.holds) == (kept, holds)

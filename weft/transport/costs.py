@@ -12,7 +12,7 @@ from weft.errors import InputError, ShapeError
 from weft.vectors.arrays import team
 
 METRICS = ("sqeuclidean", "cosine")
-KEPT_BYTES = 128 << 20  # of costs that are computed once and kept, unless `memory` says otherwise
+KEPT_BYTES = 128 << 20  # of costs and kernels that are computed once and kept, unless `memory` says otherwise
 WORK_OF_A_CALL = 4e9  # multiplications in one call into the core: Ctrl-C is heard between two calls
 
 _core.transport.set_level(flags.get("WEFT_ISA") or "")
@@ -35,9 +35,13 @@ class Costs:
         self.y: np.ndarray | None = None
         self.metric: str | None = None
         self.shape = (0, 0)
+        budget = KEPT_BYTES if memory is None else memory
+        self.holds = False  # whether there is room for a kernel, which spares iterations their exponentials
         if isinstance(cost, str):
             self._from_points(x, y, cost)
-            if self.shape[0] * self.shape[1] * 8 <= (KEPT_BYTES if memory is None else memory):
+            needed = self.shape[0] * self.shape[1] * 8
+            self.holds = needed <= budget
+            if 2 * needed <= budget:
                 self._keep()
             return
         if x is not None or y is not None:
@@ -49,6 +53,7 @@ class Costs:
             raise InputError("transport", "must be finite", field="cost")
         self.native = _core.transport.Costs(matrix)
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        self.holds = matrix.nbytes <= budget
 
     def _from_points(self, x: Any, y: Any, metric: str) -> None:
         if metric not in METRICS:
@@ -65,22 +70,26 @@ class Costs:
         self.shape = (len(self.x), len(self.y))
 
     def _keep(self) -> None:
+        matrix = np.empty(self.shape)  # numpy's memory: of large pages where the system has them
         for first, count in self._ranges(False):
-            self.native.keep(first, count, self.pool)
+            _core.transport.cost_rows(self.native, False, first, matrix[first : first + count], self.pool)
+        self.native = _core.transport.Costs(matrix)
 
     def _ranges(self, turned: bool) -> Iterator[tuple[int, int]]:
         """Ranges of rows (first, count), each a call into the core that takes a fraction of a second."""
         rows, cols = self.shape[::-1] if turned else self.shape
-        width = 8 if self.native.kept or self.x is None else self.x.shape[1]
-        each = max(16, int(WORK_OF_A_CALL / (cols * width)) // 16 * 16)
+        each = max(16, int(WORK_OF_A_CALL / (cols * self.width())) // 16 * 16)
         for first in range(0, rows, each):
             yield first, min(each, rows - first)
+
+    def width(self, *, held: bool = False) -> int:
+        """Multiplications per pair, about: 8 where costs are kept, 1 where a kernel is held."""
+        return 1 if held else 8 if self.native.kept or self.x is None else int(self.x.shape[1])
 
     @property
     def heavy(self) -> bool:
         """Whether a pass takes a second or so: iterations then show a bar on a terminal."""
-        width = 8 if self.native.kept or self.x is None else self.x.shape[1]
-        return self.shape[0] * self.shape[1] * width > 5 * WORK_OF_A_CALL
+        return self.shape[0] * self.shape[1] * self.width(held=self.holds) > 5 * WORK_OF_A_CALL
 
     def log_sums(self, h: np.ndarray, scale: float, *, turned: bool = False) -> np.ndarray:
         """log sum_j exp(h_j - C_ij * scale) for every row; for every column where `turned`."""

@@ -14,7 +14,8 @@ from weft.errors import InputError, ShapeError
 from weft.transport.costs import Costs
 from weft.transport.plan import Plan
 from weft.transport.results import Result
-from weft.transport.weights import NO_WEIGHT, check_totals, logarithms, weights_of
+from weft.transport.sweeps import Sweeps, added
+from weft.transport.weights import check_totals, logarithms, weights_of
 
 MOST_STAGES = 10_000
 
@@ -73,7 +74,8 @@ def sinkhorn(
     tau             unbalanced: the price of KL between a marginal and its weights; a number or (source, target)
     scaling         solve for larger epsilons first: faster where epsilon is small
     start           potentials (f, g), or the Result of a similar problem, to begin with
-    memory          bytes of costs that may be kept between iterations; 0 computes them from the points in every pass
+    memory          bytes of costs and kernels that may be kept between iterations (unset: 128 MiB); 0 computes all
+                    from the points in every pass
     watch           called with (iteration, residual) after every iteration; true stops
 
     The result says whether it converged. Its memory is linear in n + m beside `memory`.
@@ -145,6 +147,8 @@ class _State:
 
     def __init__(self, costs: Costs, a: np.ndarray, b: np.ndarray, taus: tuple[float, float], symmetric: bool) -> None:
         self.costs, self.a, self.b, self.taus, self.symmetric = costs, a, b, taus, symmetric
+        self.sweeps = Sweeps(costs)
+        self.arriving: np.ndarray | None = None  # log sums of columns for the present f
         self.log_a, self.log_b = logarithms(a), logarithms(b)
         self.f = np.zeros(len(a))
         self.g = np.zeros(len(b))
@@ -175,41 +179,40 @@ class _State:
     ) -> None:
         """Iterate at one epsilon until the residual is at most `tolerance`."""
         self.converged = False
+        self.arriving = None
         step = self._average if self.symmetric else self._alternate if self.balanced else self._relax
-        for number in _counted(iterations, self.costs.heavy, progress):
-            self.residual = step(epsilon, tolerance, first=number == 0)
-            if self.residual <= tolerance:
+        for _ in _counted(iterations, self.costs.heavy, progress):
+            self.residual = step(epsilon, tolerance)
+            if self.symmetric and self.residual <= tolerance:  # it is that of the potentials as they were
                 self.converged = True
                 return
             self.iterations += 1
-            if watch is not None and watch(self.iterations, self.residual):
+            self.converged = self.residual <= tolerance
+            if self.converged or (watch is not None and watch(self.iterations, self.residual)):
                 break
-        if self.balanced and tolerance > 0:  # the residual so far is that of the iteration before
+        if self.symmetric and not self.converged and tolerance > 0:
             self.residual = self._arrived(epsilon)
             self.converged = self.residual <= tolerance
 
-    def _alternate(self, epsilon: float, tolerance: float, *, first: bool) -> float:
-        """One iteration over columns, then rows; nothing changes where the columns show that the last one sufficed."""
+    def _alternate(self, epsilon: float, tolerance: float) -> float:
+        """One iteration over columns, then rows, which tells what the columns sum to now."""
         scale = 1 / epsilon
-        sums = self.costs.log_sums(_sum(self.log_a, self.f * scale), scale, turned=True)
-        residual = math.inf
-        if not first:
-            residual = _violation(self.b, self.g * scale + sums)
-            if residual <= tolerance:
-                return residual
-        self.g = -epsilon * sums
-        self.f = -epsilon * self.costs.log_sums(_sum(self.log_b, self.g * scale), scale)
-        return residual
+        if self.arriving is None:
+            self.arriving = self.sweeps.columns(added(self.log_a, self.f * scale), self.g, scale)
+        self.g = -epsilon * self.arriving
+        rows, self.arriving = self.sweeps.both(self.log_b, self.g, scale, self.log_a)
+        self.f = -epsilon * rows
+        return _violation(self.b, self.g * scale + self.arriving)
 
     def _arrived(self, epsilon: float) -> float:
         scale = 1 / epsilon
-        sums = self.costs.log_sums(_sum(self.log_a, self.f * scale), scale, turned=True)
+        sums = self.costs.log_sums(added(self.log_a, self.f * scale), scale, turned=True)
         return _violation(self.b, self.g * scale + sums)
 
-    def _average(self, epsilon: float, tolerance: float, *, first: bool) -> float:
+    def _average(self, epsilon: float, tolerance: float) -> float:
         """The mean of a potential and of what a pass makes of it: few iterations where both sides are the same."""
         scale = 1 / epsilon
-        new = -epsilon * self.costs.log_sums(_sum(self.log_a, self.f * scale), scale)
+        new = -epsilon * self.sweeps.rows(self.log_a, self.f, scale)
         residual = _violation(self.a, (self.f - new) * scale)
         if residual <= tolerance:
             self.g = self.f
@@ -217,18 +220,18 @@ class _State:
         self.f = self.g = (self.f + new) / 2
         return residual
 
-    def _relax(self, epsilon: float, tolerance: float, *, first: bool) -> float:
+    def _relax(self, epsilon: float, tolerance: float) -> float:
         scale = 1 / epsilon
         part_a, part_b = (1.0 if math.isinf(tau) else tau / (tau + epsilon) for tau in self.taus)
-        f = -epsilon * part_a * self.costs.log_sums(_sum(self.log_b, self.g * scale), scale)
-        g = -epsilon * part_b * self.costs.log_sums(_sum(self.log_a, f * scale), scale, turned=True)
+        rows, columns = self.sweeps.both(self.log_b, self.g, scale, self.log_a, part_a)
+        f, g = -epsilon * part_a * rows, -epsilon * part_b * columns
         changed = max(float(np.abs(f - self.f)[self.a > 0].max()), float(np.abs(g - self.g)[self.b > 0].max()))
         self.f, self.g = f, g
         return changed
 
     def result(self, epsilon: float, tolerance: float) -> Result:
         scale = 1 / epsilon
-        u, v = _sum(self.log_a, self.f * scale), _sum(self.log_b, self.g * scale)
+        u, v = added(self.log_a, self.f * scale), added(self.log_b, self.g * scale)
         plan = Plan(self.costs, u, v, epsilon)
         leaves, spent = self.costs.plan_sums(u, v, scale)
         mass, product = float(leaves.sum()), float(self.a.sum()) * float(self.b.sum())
@@ -253,11 +256,6 @@ class _State:
             plan=plan,
             tau=self.taus,
         )
-
-
-def _sum(logs: np.ndarray, potential: np.ndarray) -> np.ndarray:
-    """Logarithms of weights plus scaled potentials; a weight of zero stays one."""
-    return np.where(logs > NO_WEIGHT, logs + potential, NO_WEIGHT)
 
 
 def _violation(weights: np.ndarray, logs: np.ndarray) -> float:
