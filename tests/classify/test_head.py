@@ -38,6 +38,18 @@ def test_a_head_has_the_same_bits_every_time_and_a_text_whatever_is_beside_it():
     assert all(whole[i].tobytes() == one.logits(x[i : i + 1])[0].tobytes() for i in range(90))
 
 
+def test_probabilities_count_as_so_many_copies_of_each_label():
+    rng = np.random.default_rng(1)
+    x, quarters = rng.normal(size=(30, 6)), rng.multinomial(4, [0.5, 0.3, 0.2], size=30)
+    soft = fit_head(x, quarters / 4, 3, c=2.0)
+    copies = np.concatenate([np.repeat(np.arange(3), row) for row in quarters])
+    hard = fit_head(np.repeat(x, 4, axis=0), copies, 3, c=0.5)
+    assert np.abs(soft.weight - hard.weight).max() <= 1e-5 and np.abs(soft.bias - hard.bias).max() <= 1e-5
+    for wrong in (quarters / 5, quarters * -1.0, np.full((30, 3), np.nan)):
+        with pytest.raises(InputError, match="must be probabilities"):
+            fit_head(x, wrong, 3)
+
+
 def test_separable_data_converges_and_strong_weights_too():
     x = np.eye(6, dtype=np.float32)[np.arange(60) % 6]
     for c in (1e-4, 1.0, 1e4):

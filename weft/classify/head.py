@@ -39,21 +39,19 @@ class Head:
 
 
 def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int, *, c: float = 1.0) -> Head:
-    """The head with the least loss for vectors [n, dimension] and labels from 0 to count - 1; `c` is the weight of the
-    data against the penalty."""
+    """The head with the least loss for vectors [n, dimension] and labels from 0 to count - 1, or the probabilities of
+    labels [n, count]; `c` is the weight of the data against the penalty."""
     import numpy as np
 
     x = np.asarray(vectors, np.float64)
-    y = np.asarray(labels, np.int64)
+    soft = getattr(labels, "ndim", 1) == 2
+    y = np.asarray(labels, np.float64 if soft else np.int64)
     if not (isinstance(c, (int, float)) and math.isfinite(c) and c > 0):
         raise InputError("classify", "must be a number above 0", field="c", given=c)
-    if x.ndim != 2 or y.shape != (len(x),) or not len(x):
+    if x.ndim != 2 or y.shape != ((len(x), count) if soft else (len(x),)) or not len(x):
         what = f"must have a label each: there are vectors {x.shape} and labels {y.shape}"
         raise InputError("classify", what, field="vectors")
-    missing = sorted(set(range(count)) - set(y.tolist()))
-    if count < 2 or missing or y.min() < 0 or y.max() >= count:
-        what = f"must be at least two from 0 to {count - 1}, each with an example"
-        raise InputError("classify", what, field="labels", given=f"none of {missing[:5]}" if missing else count)
+    y = _wanted(y, count)
     if not np.isfinite(x).all():
         raise InputError("classify", "must be finite", field="vectors")
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1)  # the last column is the bias
@@ -63,26 +61,40 @@ def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int
     return Head(found[:, :-1].astype(np.float32), found[:, -1].astype(np.float32))
 
 
+def _wanted(y: np.ndarray, count: int) -> np.ndarray:
+    """What is wanted of each label, [n, count], checked."""
+    import numpy as np
+
+    if y.ndim == 2:
+        if count < 2 or not np.isfinite(y).all() or y.min() < 0 or not np.allclose(y.sum(axis=1), 1.0, atol=1e-6):
+            raise InputError("classify", "must be probabilities: rows of a sum of 1, none below 0", field="labels")
+        return y
+    missing = sorted(set(range(count)) - set(y.tolist()))
+    if count < 2 or missing or y.min() < 0 or y.max() >= count:
+        what = f"must be at least two from 0 to {count - 1}, each with an example"
+        raise InputError("classify", what, field="labels", given=f"none of {missing[:5]}" if missing else count)
+    made = np.zeros((len(y), count))
+    made[np.arange(len(y)), y] = 1.0
+    return made
+
+
 def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.ndarray:
     import numpy as np
 
     w = np.zeros(penalty.shape)
-    rows = np.arange(len(y))
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
         z = x @ w.T
         z -= z.max(axis=1, keepdims=True)
         odds = np.exp(z)
         total = odds.sum(axis=1, keepdims=True)
-        value = c * float((np.log(total[:, 0]) - z[rows, y]).sum()) + 0.5 * float((penalty * w * w).sum())
+        value = c * float((np.log(total[:, 0]) - (z * y).sum(axis=1)).sum()) + 0.5 * float((penalty * w * w).sum())
         return value, odds / total
 
     value, p = loss(w)
     first = 0.0
     for _ in range(STEPS):
-        rest = p.copy()
-        rest[rows, y] -= 1.0
-        gradient = c * (rest.T @ x) + penalty * w
+        gradient = c * ((p - y).T @ x) + penalty * w
         steep = float(np.abs(gradient).max())
         first = first or steep
         if steep <= TOLERANCE * max(first, 1e-30):

@@ -6,6 +6,8 @@ learnt all rows. Which fold a row is in depends on its text alone, so a larger f
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
 from dataclasses import asdict
@@ -31,10 +33,16 @@ TEXTS, LABELS = ("text", "sentence", "input"), ("label", "category", "class")
 
 @frozen
 class Examples:
-    """Texts and their labels."""
+    """Texts and their labels; `chances` are a teacher's probabilities of labels, empty where a row has none."""
 
     texts: list[str]
     labels: list[str]
+    chances: list[dict[str, float]]
+
+    @property
+    def names(self) -> list[str]:
+        """All labels, in their order."""
+        return sorted({*self.labels, *(name for row in self.chances for name in row)})
 
 
 @frozen
@@ -53,15 +61,31 @@ class Trained:
     size_bytes: int
 
 
-def read_examples(data: Data) -> Examples:
-    """The texts and labels of a file, or of Python objects."""
-    texts, labels = [], []
+def read_examples(data: Data, *, soft: bool = False) -> Examples:
+    """The texts and labels of a file, or of Python objects; if `soft`, the `probabilities` that rows have, too."""
+    texts, labels, chances = [], [], []
     for row in read_rows(data):
         texts.append(_field(row, TEXTS, "text"))
         labels.append(_field(row, LABELS, "label"))
+        chances.append(_chances(row) if soft else {})
     if not texts:
         raise InputError("classify", "there is no row to learn from", field="data")
-    return Examples(texts, labels)
+    return Examples(texts, labels, chances)
+
+
+def _chances(row: Row) -> dict[str, float]:
+    """A row's probabilities of labels with a sum of 1; InputError where they are none."""
+    given = row.fields.get("probabilities")
+    if given is None:
+        return {}
+    good = isinstance(given, dict) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+        for value in given.values()
+    )
+    total = math.fsum(given.values()) if good else 0.0
+    if not 0.9 < total < 1.1:  # what is written has few digits
+        raise row.fault("must have an object of labels and probabilities, of a sum of 1", given=given)
+    return {str(name): value / total for name, value in given.items()}
 
 
 def train_classifier(
@@ -71,6 +95,7 @@ def train_classifier(
     *,
     valid: Data | None = None,
     c: float = 1.0,
+    soft: bool = False,
     threshold: float | None = None,
     precision: float | None = None,
     compute: str = "f32",
@@ -80,13 +105,14 @@ def train_classifier(
 ) -> Trained:
     """Train a head on the frozen vectors of `model` and write it to the folder `output`.
 
-    `c` is the weight of the data against the penalty, as in scikit-learn. `threshold` is the probability below which a
+    `c` is the weight of the data against the penalty, as in scikit-learn. `soft` learns the `probabilities` that rows
+    have of a teacher in place of their one label. `threshold` is the probability below which a
     text gets no label; `precision` finds the lowest one at which this share of held-out answers is right. `valid` are
     rows to measure with; without them, folds of the data are.
     """
     folder, given = Path(output), _checked(Path(output), threshold, precision)
-    examples = read_examples(data)
-    names = sorted(set(examples.labels))
+    examples = read_examples(data, soft=soft)
+    names = examples.names
     if len(names) < 2:
         raise InputError("classify", "must have at least two labels", field="data", given=names)
     tests = None if valid is None else _checked_valid(read_examples(valid), names)
@@ -97,17 +123,19 @@ def train_classifier(
     tested = None if tests is None else embedder.encode(tests.texts, progress=progress)
     times["vectors"] = time.perf_counter()
     y = _numbers(examples.labels, names)
-    head = fit_head(vectors, y, len(names), c=c)
+    wanted_of = _soft(examples, names) if any(examples.chances) else y
+    head = fit_head(vectors, wanted_of, len(names), c=c)
     times["head"] = time.perf_counter()
     if tests is not None and tested is not None:
         logits, wanted, held_out = head.logits(tested), _numbers(tests.labels, names), "valid"
     else:
-        logits, wanted, held_out = *_out_of_fold(examples.texts, vectors, y, len(names), c), f"{FOLDS} folds"
+        logits, wanted, held_out = *_out_of_fold(examples.texts, vectors, wanted_of, len(names), c), f"{FOLDS} folds"
     temperature = fit_temperature(logits, wanted)
     sure = _softmax(logits / temperature)
     least = given if precision is None else _precise(sure, wanted, precision)
     times["held out"] = time.perf_counter()
     trained = {"rows": len(y), "c": c, "data_sha256": _digest(examples), "held_out": held_out}
+    trained |= {"soft": sum(map(bool, examples.chances))} if soft else {}
     found = {"labels": names, "temperature": temperature, "threshold": least}
     measures = measured(sure, wanted, least)
     base = {"base": embedder.lasting_name, "fingerprint": str(embedder.fingerprint), "options": options}
@@ -144,14 +172,20 @@ def fold_of(text: str) -> int:
 def _out_of_fold(
     texts: list[str], vectors: np.ndarray, y: np.ndarray, count: int, c: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of each row by a head that has not learnt it, and its label. A row that is the only one of its label in
-    the other folds' absence cannot be left out: it is not measured."""
+    """Logits of each row by a head that has not learnt it, and its label, or the likeliest one of its probabilities. A
+    row that is the only one of its label in the other folds' absence cannot be left out: it is not measured."""
     import numpy as np
 
     folds = np.array([fold_of(text) for text in texts])
     logits, labels = [], []
+    chances, y = (y, y.argmax(axis=1)) if y.ndim == 2 else (None, y)
     for fold in range(FOLDS):
         inside = folds != fold
+        if chances is not None:
+            if inside.any() and not inside.all():
+                logits.append(fit_head(vectors[inside], chances[inside], count, c=c).logits(vectors[~inside]))
+                labels.append(y[~inside])
+            continue
         known = np.unique(y[inside])
         asked = np.flatnonzero(~inside & np.isin(y, known))
         if not len(asked) or len(known) < 2:
@@ -167,6 +201,18 @@ def _out_of_fold(
         advice = "give more rows, or --valid"
         raise InputError("classify", "are too few to measure with a part of them", field="data", advice=advice)
     return np.concatenate(logits), np.concatenate(labels)
+
+
+def _soft(examples: Examples, names: list[str]) -> np.ndarray:
+    """What is wanted of each label, [rows, labels]: the teacher's probabilities, or all of the one label."""
+    import numpy as np
+
+    made = np.zeros((len(examples.texts), len(names)))
+    places = {name: number for number, name in enumerate(names)}
+    for row, label, chances in zip(made, examples.labels, examples.chances):
+        for name, value in (chances or {label: 1.0}).items():
+            row[places[name]] = value
+    return made
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -212,4 +258,6 @@ def _digest(examples: Examples) -> str:
 
     hashed = sha256()
     digest.add(hashed, *examples.texts, *examples.labels)
+    if any(examples.chances):
+        digest.add(hashed, json.dumps(examples.chances, sort_keys=True))
     return hashed.hexdigest()

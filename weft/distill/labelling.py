@@ -231,7 +231,9 @@ class Labelling:
         if reply.choices is not None:
             made["logprobs"] = [[one.token, one.logprob, [list(pair) for pair in one.top]] for one in reply.choices]
         if "top" in extra:
-            made["teacher"] = {"prompt": extra["prompt"], "tokens": extra["tokens"], "top": extra["top"]}
+            made["teacher"] = {
+                name: extra[name] for name in ("prompt", "tokens", "top", "end", "text") if name in extra
+            }
         return made, ""
 
     def _write(self, failures: dict[str, str], asked: int, stopped: bool) -> Labelled:

@@ -134,9 +134,16 @@ class LocalModel:
             choice: dict[str, Any] = {"finish_reason": one.finish_reason, "message": {"content": one.text.strip()}}
             weft: dict[str, Any] = {"prompt": list(prompt), "tokens": list(one.tokens)}
             if top:
+                weft |= {"text": self.model.tokenizer.decode([*prompt, *one.tokens], skip_special=False)}
+                weft |= {} if self._end is None else {"end": self._end}
                 weft["top"] = [[[id, round(value, 6)] for id, value in each.top] for each in one.logprobs or ()]
             usage = {"prompt_tokens": one.usage.prompt_tokens, "completion_tokens": one.usage.completion_tokens}
             yield json.dumps({"choices": [choice], "usage": usage, "weft": weft}, ensure_ascii=False).encode()
+
+    @property
+    def _end(self) -> int | None:
+        """The token that ends an answer."""
+        return next(iter(self.model.answer_ends if self._chats else ()), self.model.tokenizer.eos_id)
 
     @property
     def _chats(self) -> bool:

@@ -287,3 +287,104 @@ def head_loss_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 head_loss.no_gradient(SECOND)
 head_loss.tolerance(f32=chain(1024), because="the error of logits, f32 chains over K, enters the exponent")
+
+
+@op
+def head_distill(
+    x: Array,
+    weight: Weight,
+    targets: Integers,
+    shares: Array,
+    words: Integers,
+    parts: Array,
+    *,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    temperature: float = 1.0,
+) -> tuple[Array, Array]:
+    """head_loss and a teacher's distribution over a few words, and the gradient of both at x.  x [L, K], weight [V, K]
+    of any type, targets, shares [L], words, parts [L, M] -> [L], [L, K]
+
+    To a row's loss comes the sum over m of parts[m] * (log(sum of e^(logit / temperature)) - logit[words[m]] /
+    temperature): with parts that are a distribution, how many nats it takes to code the teacher's words.
+    """
+    matrix = wide(weight)
+    check_rows("head_distill", "targets", targets, matrix.shape[0])
+    check_rows("head_distill", "words", words, matrix.shape[0])
+    raw = x @ matrix.T * scale
+    logits = capped(raw, softcap) if softcap else raw
+    picked, each = np.arange(len(x)), np.arange(len(x))[:, None]
+    losses, to_logits = np.zeros_like(shares), np.zeros_like(logits)
+    for by, ids, amounts in ((1.0, targets[:, None], shares[:, None]), (1.0 / temperature, words, parts)):
+        flat, sums = logits * by, amounts.sum(axis=1)
+        highest = flat.max(axis=1, keepdims=True)
+        powers = np.exp(flat - highest)
+        total = powers.sum(axis=1, keepdims=True)
+        losses = losses + sums * (highest[:, 0] + np.log(total[:, 0])) - (amounts * flat[each, ids]).sum(axis=1)
+        to_logits += powers / total * (sums[picked, None] * by)
+        np.add.at(to_logits, (each, ids), -amounts * by)
+    to_logits *= scale
+    if softcap:
+        to_logits *= 1.0 - (logits / softcap) ** 2
+    return losses, to_logits @ matrix
+
+
+@head_distill.shape
+def head_distill_shape(
+    x: Spec,
+    weight: Spec,
+    targets: Spec,
+    shares: Spec,
+    words: Spec,
+    parts: Spec,
+    *,
+    scale: float,
+    softcap: float,
+    temperature: float,
+) -> tuple[Spec, Spec]:
+    fits = x.rank == 2 and weight.rank == 2 and weight.shape[1] == x.shape[1]
+    require(fits, "head_distill", f"must be [V, K] for x [L, K] = {x}", field="weight", given=weight)
+    for field, spec in (("targets", targets), ("shares", shares)):
+        require(spec.shape == x.shape[:1], "head_distill", f"must be [L] of x {x}", field=field, given=spec)
+    fits = words.rank == 2 and words.shape[0] == x.shape[0] and parts.shape == words.shape
+    require(fits, "head_distill", f"must be [L, M] of x {x}, as parts are", field="words", given=f"{words}, {parts}")
+    require(softcap >= 0, "head_distill", "must be 0 (none) or the largest logit", field="softcap", given=softcap)
+    require(temperature > 0, "head_distill", "must be above zero", field="temperature", given=temperature)
+    return x.like(x.shape[0]), x
+
+
+@head_distill.cost
+def head_distill_cost(
+    x: Spec, weight: Spec, targets: Spec, shares: Spec, words: Spec, parts: Spec, **attrs: float
+) -> Cost:
+    read = 2 * x.nbytes + 2 * weight.nbytes + 3 * targets.nbytes + words.nbytes + parts.nbytes
+    return Cost(flops=6 * x.shape[0] * weight.size, bytes=read)
+
+
+@head_distill.samples
+def head_distill_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    def taught(rows: int, vocabulary: int, most: int) -> tuple[np.ndarray, ...]:
+        targets = integers(rng.integers(0, vocabulary, rows))
+        words = integers(rng.integers(0, vocabulary, (rows, most)))
+        return targets, np.abs(normal(rng, rows)), words, np.abs(normal(rng, rows, most))
+
+    for rows, vocabulary, k, most in [(1, 2, 1, 1), (3, 65, 17, 4), (5, 1000, 64, 20), (130, 33, 8, 3)]:
+        yield (
+            (normal(rng, rows, k), normal(rng, vocabulary, k, scale=0.5), *taught(rows, vocabulary, most)),
+            {"temperature": 2.0},
+        )
+    yield (normal(rng, 3, 32), normal(rng, 65, 32), *taught(3, 65, 5)), {"scale": 0.125, "temperature": 0.5}
+    yield (normal(rng, 3, 32), normal(rng, 65, 32), *taught(3, 65, 5)), {"softcap": 3.0, "temperature": 4.0}
+    yield (strided(rng, 3, 32), normal(rng, 65, 32), *taught(3, 65, 5)), {}
+    nothing = integers([7, 0, 64]), np.zeros(3, np.float32), integers(np.ones((3, 2))), np.zeros((3, 2), np.float32)
+    yield (normal(rng, 3, 32), normal(rng, 65, 32), nothing[0], np.ones(3, np.float32), *nothing[2:]), {}  # no teacher
+    yield (normal(rng, 3, 32), normal(rng, 65, 32), *nothing[:2], *taught(3, 65, 2)[2:]), {}  # the teacher alone
+    tiny_to_one = normal(rng, 3, 32) * np.asarray([[1e-6], [1e-3], [1]], np.float32)
+    yield (tiny_to_one, normal(rng, 65, 32), *taught(3, 65, 5)), {}
+    for dtype in ("f16", "bf16", *SCALES):
+        matrix = weight(rng, dtype, 65, 512)
+        yield (normal(rng, 3, 512, scale=0.2), matrix, *taught(3, 65, 5)), {"temperature": 2.0}
+
+
+head_distill.no_gradient(SECOND)
+head_distill.tolerance(f32=chain(1024), because="the error of logits, f32 chains over K, enters the exponent")

@@ -225,6 +225,15 @@ class Lesson:
         """How many tokens are learnt."""
         return int((self.shares[1:] != 0).sum())
 
+    def piece(self, first: int, end: int) -> Lesson:
+        """A part of the sequence."""
+        return Lesson(self.ids[first:end], self.shares[first:end])
+
+    @property
+    def taught(self) -> tuple[np.ndarray, ...]:
+        """What a teacher said of it; nothing here."""
+        return ()
+
 
 class Learner(BaseLearner):
     """Losses and gradients of one checkpoint; `changes` names the weights with trained changes, `weights` those that

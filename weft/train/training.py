@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.text.chat import Template
     from weft.text.tokenizer import Tokenizer
 
-KINDS: dict[str, tuple[type[Run], Any]] = {"lora": (Run, read_lessons), "dpo": (PreferenceRun, read_pairs)}
+RUNS: dict[str, type[Run]] = {"lora": Run, "dpo": PreferenceRun, "logits": Run}
 SAVE_EVERY_S = 60.0
 WARM_TOKENS = 2  # of the step that makes a measure of the next one fair
 COPIES = 7  # of the matrices: they, both means, the gradient as it goes in and out, the scaled one, the best
@@ -80,6 +80,8 @@ class Training(kept.Keeping):
     """Iterate over it: every element is a step that is done. With `output` its state is kept there every so often, and
     at the end the adapter (`output`, the best one if there is validation data, and `output/last`) and a report."""
 
+    options_of: type[Options] = Options
+
     def __init__(
         self,
         kind: str,
@@ -97,35 +99,29 @@ class Training(kept.Keeping):
         **options: Any,
     ) -> None:
         self.kind, self.output, self.save_every = kind, None if output is None else Path(output), save_every
-        self.options = _options(options, start is not None)
+        self.options = _options(self.options_of, options, start is not None)
         if kind == "dpo" and self.options.dropout:
             what = "must be 0: both log-probabilities of a pair are those of the whole model"
             raise InputError("train", what, field="dropout", given=self.options.dropout)
         self.check_output(resume)
         self.base = Base.open(model)
-        made, read = KINDS[kind]
-        encoder = self.base.encoder(self.options.loss)
-        limits: dict[str, Any] = {
-            "max_length": min(self.options.max_length, self.base.positions),
-            "too_long": self.options.too_long,
-        }
-        self.data = read(data, encoder, **limits)
+        self.data = self.read(data)
         self.valid = None
         if isinstance(valid, float):
             if not 0 < valid < 1:
                 raise InputError("train", "must be a file, or a part between 0 and 1", field="valid", given=valid)
             self.data, self.valid = self.data.parted(valid, self.options.seed)
         elif valid is not None:
-            self.valid = read(valid, encoder, **limits)
+            self.valid = self.read(valid)
         self._check_ids()
         changes, first = self._changes(start)
         whole = [name for names in self.whole.values() for name in names]
-        self.learner = Learner(
-            self.base.checkpoint, changes, weights=whole, dropout=self.options.dropout, threads=threads, backend=backend
+        self.learner = self.made_learner(
+            changes, weights=whole, dropout=self.options.dropout, threads=threads, backend=backend
         )
         self.chosen = self._choose_compute(resume, first)
         self.memory = memory
-        self.run = made(
+        self.run = RUNS[kind](
             self.learner,
             self.data.lessons,
             self.options,
@@ -136,6 +132,16 @@ class Training(kept.Keeping):
         self._start = None if first is None else _digest_of(first)
         if resume:
             self.take_up()
+
+    def read(self, data: Data) -> Any:
+        """The lessons of rows, or the pairs."""
+        encoder, most = self.base.encoder(self.options.loss), min(self.options.max_length, self.base.positions)
+        read: Any = read_pairs if self.kind == "dpo" else read_lessons
+        return read(data, encoder, max_length=most, too_long=self.options.too_long)
+
+    def made_learner(self, changes: Mapping[str, LowRank], **how: Any) -> Learner:
+        """What finds losses and gradients."""
+        return Learner(self.base.checkpoint, changes, **how)
 
     def _check_ids(self) -> None:
         flat = [lesson for data in (self.data, self.valid) if data for lesson in flat_lessons(data.lessons)]
@@ -245,7 +251,7 @@ class Training(kept.Keeping):
     @property
     def title(self) -> str:
         """What kind of training this is, for people."""
-        return {"lora": "LoRA", "dpo": "Preference training"}[self.kind]
+        return {"lora": "LoRA", "dpo": "Preference training", "logits": "Learning from a teacher"}[self.kind]
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """What is learnt, for people."""
@@ -302,8 +308,8 @@ def decimal_size(count: int) -> str:
     return f"{math.ceil(100 * count / unit) / 100:.2f} {name}"
 
 
-def _options(given: Mapping[str, Any], started: bool) -> Options:
-    found = given_options(Options, given)
+def _options(kind: type[Options], given: Mapping[str, Any], started: bool) -> Options:
+    found = given_options(kind, given)
     fixed = [name for name in ("rank", "alpha", "targets", "rslora", "modules_to_save") if name in given]
     if started and fixed:
         what = "is given by the adapter that the training starts from"

@@ -20,6 +20,7 @@ PRODUCTS = ("matmul", "matmul_q", "matmul_narrow")
 # Products that multiply groups of rows with matrices of a stack, and which operand says where groups begin.
 STACKED = dict.fromkeys((*PRODUCTS, "matmul_half", "matmul_bf16"), 3)
 STACKED |= {"matmul_back": 2, "matmul_back_narrow": 2}
+HEADS = ("head_loss", "head_distill", "head_loss_narrow")
 STACK = "stack:"
 OF_INT8 = ("matmul_i8", "quantise_tokens")
 
@@ -37,7 +38,7 @@ def weight_layouts(program: Program) -> dict[str, str]:
     table = program.table
     for instr in program.body:
         name = str(instr.inputs[1]) if len(instr.inputs) > 1 else ""
-        if instr.op in (*PRODUCTS, "head_loss", "head_loss_narrow") and pack.has_panels(table[name].dtype.name):
+        if instr.op in (*PRODUCTS, *HEADS) and pack.has_panels(table[name].dtype.name):
             used[name] = "panels"
         if instr.op == "matmul_half":
             used[name] = "halves"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,34 +78,44 @@ def command(model: str, texts: tuple[str, ...], file: str | None, field: str | N
         click.echo(json.dumps(made, ensure_ascii=False))
 
 
+def classifier_options() -> Callable[[options.F], options.F]:
+    """The options of all that trains a classifier."""
+    return options.together(
+        click.argument("model"),
+        click.argument("data", type=click.Path(path_type=Path)),
+        click.option(
+            *("-o", "--output"),
+            required=True,
+            type=click.Path(path_type=Path),
+            metavar="FOLDER",
+            help="Where it goes; a new folder.",
+        ),
+        click.option(
+            "--valid",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Rows to measure with (default: folds of the data).",
+        ),
+        click.option("--c", type=float, default=1.0, show_default=True, help="Weight of the data against the penalty."),
+        click.option(
+            "--threshold", type=click.FloatRange(0, 1), help="Give no label below this probability (default: 0)."
+        ),
+        click.option(
+            "--precision",
+            type=click.FloatRange(0, 1, min_open=True),
+            help="Find the threshold from which on this share is right.",
+        ),
+        click.option(
+            "--compute", default="f32", show_default=True, help="Arithmetic of the embedder: f32, f16, bf16, int8."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the measures as JSON, with the confusion matrix."),
+        options.threads(),
+        terminable(),
+    )
+
+
 @click.command()
-@click.argument("model")
-@click.argument("data", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where it goes; a new folder.",
-)
-@click.option(
-    "--valid",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Rows to measure with (default: folds of the data).",
-)
-@click.option("--c", type=float, default=1.0, show_default=True, help="Weight of the data against the penalty.")
-@click.option("--threshold", type=click.FloatRange(0, 1), help="Give no label below this probability (default: 0).")
-@click.option(
-    "--precision",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Find the threshold from which on this share is right.",
-)
-@click.option("--compute", default="f32", show_default=True, help="Arithmetic of the embedder: f32, f16, bf16, int8.")
-@click.option("--json", "as_json", is_flag=True, help="Print the measures as JSON, with the confusion matrix.")
-@options.threads()
-@terminable()
+@classifier_options()
 def classifier(model: str, data: Path, as_json: bool, **given: Any) -> None:
     """Train a classifier on the vectors of the embedder MODEL.
 
@@ -120,7 +131,11 @@ def classifier(model: str, data: Path, as_json: bool, **given: Any) -> None:
     """
     from weft.classify import train_classifier
 
-    found = train_classifier(model, data, given.pop("output"), **given)
+    tell_trained(train_classifier(model, data, given.pop("output"), **given), as_json)
+
+
+def tell_trained(found: Trained, as_json: bool) -> None:
+    """What was trained and how good it is."""
     if as_json:
         from dataclasses import asdict
 

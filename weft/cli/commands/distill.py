@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
+from weft.cli.commands import train as training
+from weft.cli.commands.classify import classifier_options, tell_trained
 from weft.cli.stopping import terminable
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def command() -> None:
       weft distill label questions.jsonl --teacher openai:gpt-4o-mini -o labelled \\
           --price-in 0.15 --price-out 0.60 --max-cost 2
       weft distill label texts.jsonl --teacher local:qwen3-0.6b -o out --labels refund,other
+      weft distill train classifier all-MiniLM-L6-v2 out -o student
     """
 
 
@@ -88,7 +91,13 @@ def asking() -> Callable[[options.F], options.F]:
 )
 @click.option("--no-temperature", is_flag=True, help="Send none, for models that refuse it.")
 @click.option(
-    "--top-logprobs", type=click.IntRange(0), default=0, metavar="K", help="Keep the K likeliest tokens of each place."
+    "--top-k",
+    "--top-logprobs",
+    "top_logprobs",
+    type=click.IntRange(0),
+    default=0,
+    metavar="K",
+    help="Keep the K likeliest tokens of each place, for `weft distill train logits` (at most 20).",
 )
 @asking()
 @click.option("--dry-run", is_flag=True, help="Say what would be sent and the most that it can cost; send nothing.")
@@ -133,6 +142,86 @@ def label(data: Path, dry_run: bool, as_json: bool, **given: Any) -> None:
     _tell_end(done, given["output"], as_json)
     if done.stopped:
         raise KeyboardInterrupt
+
+
+@command.group("train")
+def students() -> None:
+    """Train a student on what a teacher said.
+
+    DATA is the folder that `weft distill label` has written, or a file of such rows. Every student runs with the
+    commands that others do: weft chat --adapter, weft classify, weft registry add.
+
+    \b
+    Examples:
+      weft distill train classifier all-MiniLM-L6-v2 labelled -o intents
+      weft distill train lora smollm2-135m-instruct labelled -o student --valid 0.05
+      weft distill train logits smollm2-135m-instruct labelled -o student --soft 0.7
+    """
+
+
+@students.command("lora")
+@training.training_options(("error", "cut", "split", "drop"))
+@click.option("--dropout", type=float, help="Part of each adapter's inputs that a step leaves out (default: 0).")
+def taught_lora(**given: Any) -> None:
+    """Train an adapter of MODEL on the teacher's answers.
+
+    The answers are learnt as `weft train lora` learns completions and messages. Where the teacher chose from labels,
+    the prompt that it read and the label are learnt. Ctrl-C saves the run; --resume goes on.
+
+    \b
+    Examples:
+      weft distill train lora smollm2-135m-instruct labelled -o student --valid 0.05
+      weft distill train lora smollm2-135m-instruct labelled -o student --resume
+    """
+    _train("lora", given)
+
+
+@students.command("logits")
+@training.training_options(("error", "cut", "split", "drop"))
+@click.option("--temperature", type=float, help="Of both distributions; more counts unlikely words more (default: 2).")
+@click.option("--soft", type=float, help="Weight of the teacher's distribution, 0 to 1 (default: 0.5).")
+def taught_logits(**given: Any) -> None:
+    """Train an adapter of MODEL on the teacher's likeliest words.
+
+    Rows were labelled with --top-k. The loss of a token is 1 - SOFT of that of the word that was said, and SOFT of how
+    far the student is from the teacher: the Kullback-Leibler divergence over the words that are kept, at the
+    temperature. Teacher and student must have the same tokenizer.
+
+    \b
+    Examples:
+      weft distill label prompts.jsonl --teacher local:qwen3-4b -o labelled --top-k 20
+      weft distill train logits qwen3-0.6b labelled -o student --valid 0.05
+      weft distill train logits qwen3-0.6b labelled -o student --temperature 1 --soft 0.9
+    """
+    _train("logits", given)
+
+
+@students.command("classifier")
+@classifier_options()
+@click.option("--hard", is_flag=True, help="Learn the one label, also where rows have the teacher's probabilities.")
+def taught_classifier(model: str, data: Path, as_json: bool, hard: bool, **given: Any) -> None:
+    """Train a classifier on the vectors of the embedder MODEL, with the teacher's labels.
+
+    Rows have a `text` and a `label`; where they have `probabilities` of all labels, as `weft classify --all` prints,
+    these are learnt: they say more than one label does. Accuracies are beside the teacher's labels.
+
+    \b
+    Examples:
+      weft distill train classifier all-MiniLM-L6-v2 labelled -o intents
+      weft distill train classifier all-MiniLM-L6-v2 labelled -o intents --precision 0.98
+    """
+    from weft import distill
+
+    found = distill.train("classifier", model, data, soft=not hard, **given)
+    tell_trained(found, as_json)
+
+
+def _train(student: str, given: dict[str, Any]) -> None:
+    from functools import partial
+
+    from weft import distill
+
+    training.train(partial(distill.train, student), given)
 
 
 def _prices(price_in: str | None, price_out: str | None, file: Path | None) -> Any:

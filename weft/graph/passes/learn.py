@@ -11,6 +11,8 @@ from weft.ops.spec import Shape
 
 DOWN, UP, MASK = "down.", "up.", "mask."
 LOSS, TARGETS, SHARES = "loss", "targets", "shares"
+WORDS, PARTS = "words", "parts"  # of a teacher
+HEADS = ("head_loss", "head_distill")
 
 
 @frozen
@@ -70,11 +72,13 @@ def with_lora(program: Program, changes: Mapping[str, LowRank], *, masked: bool 
     return arrange(program.name, values.values(), body)
 
 
-def with_loss(program: Program, logits: str = "logits") -> Program:
+def with_loss(program: Program, logits: str = "logits", *, words: int = 0, temperature: float = 1.0) -> Program:
     """The program with the loss of each row in place of its logits, which are never in memory together.
 
-    `targets` and `shares`, new inputs, are the next token of each row and what the row's loss is multiplied by. The
-    head is a product, scaled or capped in any order that models have; one with a bias is refused.
+    `targets` and `shares`, new inputs, are the next token of each row and what the row's loss is multiplied by. With
+    so many `words` of a teacher two more inputs, `words` and `parts`, are its likeliest words in each row and what each
+    counts at the temperature. The head is a product, scaled or capped in any order that models have; one with a bias is
+    refused.
     """
     table, head = program.table, program.body
     scale, cap, at = 1.0, 0.0, logits
@@ -97,13 +101,19 @@ def with_loss(program: Program, logits: str = "logits") -> Program:
     values["%to_x"] = Value("%to_x", "buffer", DTYPES["f32"], table[x].shape)
     gone = {program.writer[logits], program.writer[at]}
     body = [instr for index, instr in enumerate(program.body) if index not in gone and logits not in instr.operands]
-    body.append(Instr("head_loss", (x, weight, TARGETS, SHARES), (LOSS, "%to_x"), {"scale": scale, "softcap": cap}))
+    attrs = {"scale": scale, "softcap": cap}
+    inputs: tuple[str | None, ...] = (x, weight, TARGETS, SHARES)
+    if words:
+        values[WORDS] = Value(WORDS, "input", DTYPES["i32"], (rows, words))
+        values[PARTS] = Value(PARTS, "input", DTYPES["f32"], (rows, words))
+        attrs, inputs = {**attrs, "temperature": temperature}, (*inputs, WORDS, PARTS)
+    body.append(Instr(HEADS[bool(words)], inputs, (LOSS, "%to_x"), attrs))
     return arrange(program.name, values.values(), body)
 
 
 def loss_seeds(program: Program) -> dict[str, str]:
     """What `differentiate` begins with in a program of `with_loss`: the value whose gradient the loss has found."""
-    last = next(instr for instr in program.body if instr.op == "head_loss")
+    last = next(instr for instr in program.body if instr.op in HEADS)
     return {str(last.inputs[0]): last.outputs[1]}
 
 

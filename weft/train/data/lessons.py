@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from weft.errors import InputError, TooLongError
 from weft.train.data.encode import Encoder
 from weft.train.data.rows import Data, Row, read_rows
 from weft.train.learner import Lesson
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TOO_LONG = ("error", "cut", "split", "drop")
 
@@ -44,6 +40,8 @@ class Lessons:
             hashed.update(len(lesson.ids).to_bytes(8, "little"))
             hashed.update(lesson.ids.astype("<i4").tobytes())
             hashed.update(lesson.shares.astype("<f4").tobytes())
+            for more in lesson.taught:
+                hashed.update(more.tobytes())
         return hashed.hexdigest()
 
     def parted(self, part: float, seed: int) -> tuple[Lessons, Lessons]:
@@ -59,15 +57,24 @@ class Lessons:
         return Lessons([lesson for lesson, _ in kept], [row for _, row in kept], len(rows))
 
 
-def read_lessons(data: Data, encoder: Encoder, *, max_length: int, too_long: str = "error") -> Lessons:
-    """The lessons of a file or of rows; InputError if there is nothing to learn."""
+def read_lessons(
+    data: Data,
+    encoder: Encoder,
+    *,
+    max_length: int,
+    too_long: str = "error",
+    made: Callable[[Row], Lesson] | None = None,
+) -> Lessons:
+    """The lessons of a file or of rows; InputError if there is nothing to learn. `made` is what makes one of a row that
+    is not a text, completion or conversation."""
     if too_long not in TOO_LONG:
         raise InputError("train", f"must be one of {', '.join(TOO_LONG)}", field="too_long", given=too_long)
     if max_length < 2:
         raise InputError("train", "must be at least 2", field="max_length", given=max_length)
     found = Lessons()
     for row in read_rows(data):
-        lessons = [fitted for fitted in _fitted(row, encoder, max_length, too_long, found) if fitted.targets]
+        whole = _encoded(row, encoder) if made is None else made(row)
+        lessons = [fitted for fitted in _fitted(row, whole, max_length, too_long, found) if fitted.targets]
         found.dropped += not lessons
         found.lessons += lessons
         found.sources += [found.rows] * len(lessons)
@@ -79,35 +86,33 @@ def read_lessons(data: Data, encoder: Encoder, *, max_length: int, too_long: str
     return found
 
 
-def _fitted(row: Row, encoder: Encoder, most: int, too_long: str, found: Lessons) -> Iterator[Lesson]:
+def _encoded(row: Row, encoder: Encoder) -> Lesson:
     import numpy as np
 
     ids, learnt = encoder.row(row)
     if not any(learnt[1:]):
         raise row.fault(f"has no token to learn among its {len(ids)}", advice="remove the row, or use --loss all")
-    tokens, shares = np.array(ids, np.int32), np.array(learnt, np.float32)
-    if len(ids) <= most:
-        yield Lesson(tokens, shares)
+    return Lesson(np.array(ids, np.int32), np.array(learnt, np.float32))
+
+
+def _fitted(row: Row, lesson: Lesson, most: int, too_long: str, found: Lessons) -> Iterator[Lesson]:
+    count = len(lesson.ids)
+    if count <= most:
+        yield lesson
     elif too_long == "error":
         raise TooLongError(
             row.file,
-            f"has {len(ids)} tokens, more than {most}",
+            f"has {count} tokens, more than {most}",
             field=row.unit,
             index=row.number,
-            length=len(ids),
+            length=count,
             limit=most,
             advice="raise --max-length, or choose what to do with --too-long cut, split or drop",
         )
     elif too_long == "cut":
         found.cut += 1
-        yield Lesson(tokens[:most], shares[:most])
+        yield lesson.piece(0, most)
     elif too_long == "split":
         found.split += 1
-        yield from (
-            _piece(tokens, shares, first, most) for first in range(0, len(ids), most - 1) if first + 1 < len(ids)
-        )
-
-
-def _piece(tokens: np.ndarray, shares: np.ndarray, first: int, most: int) -> Lesson:
-    """A piece begins with the last token of the one before, so that every token but the very first is predicted."""
-    return Lesson(tokens[first : first + most], shares[first : first + most])
+        # A piece begins with the last token of the one before, so that every token but the very first is predicted.
+        yield from (lesson.piece(first, first + most) for first in range(0, count, most - 1) if first + 1 < count)

@@ -1,0 +1,6 @@
+"""Tests of students share the cases of gradients."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))
