@@ -68,7 +68,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "integrations": ("embed",),
     "compat": ("embed", "rerank", "text", "vectors"),
     "ray": ("embed",),
-    "serve": ("classify", "generate", "embed", "rerank", "runtime", "text", "registry", "weights/sources", "__init__"),
+    "serve": (
+        *("classify", "generate", "embed", "rerank", "transport", "runtime", "text", "registry"),
+        *("weights/sources", "__init__"),
+    ),
     "bench": ("embed", "generate", "train", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),

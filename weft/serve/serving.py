@@ -19,6 +19,7 @@ from weft.serve.settings import Settings
 from weft.serve.training.runs import Runs
 from weft.serve.versions.following import Following, registry_folder
 from weft.serve.versions.shadowing import Shadowing
+from weft.serve.work.drifting import DriftWatch
 from weft.serve.work.kept import KeptStreams
 from weft.serve.work.metrics import Metrics
 from weft.serve.work.spans import Spans
@@ -50,6 +51,7 @@ class Serving:
         self.kept = KeptStreams(settings.limits, self.tracking)
         self.responses = StoredResponses(settings.limits)
         self.training = None if settings.training_dir is None else Runs(settings.training_dir)
+        self.drift = DriftWatch.of(settings, entries)
         self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
         self._prefixes = _prefixes(settings)
@@ -76,6 +78,8 @@ class Serving:
             self.shadowing = Shadowing(self.following, self.models)
             for work in (self.following.watch(), self.shadowing.watch(), self.shadowing.work()):
                 background.append(asyncio.ensure_future(work))
+        if self.drift is not None:
+            background.append(asyncio.ensure_future(self.drift.work()))
         try:
             yield
         finally:

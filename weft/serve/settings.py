@@ -36,7 +36,14 @@ _TARGETS = {
     "api_key_file": "keys",
     "prefix_size": "prefix_bytes",
 }
-_TYPES = {str: "a string", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
+_TYPES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list",
+}
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -107,6 +114,9 @@ class Settings:
     tls_cert: Path | None = None  # a PEM file: the certificate, and those that vouch for it
     tls_key: Path | None = None  # a PEM file: the certificate's private key
     strict: bool = False  # refuse settings that would be ignored
+    drift_references: tuple[tuple[str, Path], ...] = ()  # models, and files of vectors that theirs are compared with
+    drift_false_alarms: float = 0.01  # the probability of an alarm within 1,000 checks of vectors that did not move
+    drift_webhook: str = ""  # is told about an alarm
     collector: str = ""  # for OpenTelemetry spans, as http://127.0.0.1:4318
     limits: Limits = field(default_factory=Limits)
 
@@ -139,6 +149,12 @@ class Settings:
         self._check_tls()
         if not 0 <= self.port <= 65535:
             raise InputError("serve", "must be 0 to 65535", field="port", given=self.port)
+        if not 0 < self.drift_false_alarms < 1:
+            given = self.drift_false_alarms
+            raise InputError("serve", "must be between 0 and 1", field="drift_false_alarms", given=given)
+        if self.drift_webhook and not re.fullmatch(r"https?://\S+", self.drift_webhook):
+            wanted = "must be a URL such as https://example.org/alarm"
+            raise InputError("serve", wanted, field="drift_webhook", given=self.drift_webhook)
         if self.collector and not re.fullmatch(r"https?://[\w.:\[\]-]+(?:/[\w./-]*)?", self.collector):
             wanted = "must be a URL such as http://127.0.0.1:4318"
             raise InputError("serve", wanted, field="collector", given=self.collector)
@@ -205,6 +221,12 @@ def model_spec(argument: str) -> ModelSpec:
     return ModelSpec(path.resolve().name if path.is_dir() else argument, argument)
 
 
+def drift_reference(argument: str) -> tuple[str, Path]:
+    """`NAME=FILE`, or a file alone: the reference of the only embedding model."""
+    name, equals, file = argument.partition("=")
+    return (name, Path(file)) if equals and NAME.fullmatch(name) and file else ("", Path(argument))
+
+
 def seconds(text: str | float) -> float:
     """Seconds from a time such as 300, "300", "5m", "1.5h"; negative, or above ten years, means for ever."""
     if isinstance(text, int | float) and not isinstance(text, bool):
@@ -237,7 +259,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise FormatError(where, "must be a number above 0", field=f"limits.{name}", given=value)
     result: dict[str, Any] = {"models": models, "limits": Limits(**{n: known[n](v) for n, v in limits.items()})}
-    for name, kind in (("host", str), ("port", int), ("allow_pull", bool), ("strict", bool), ("collector", str)):
+    references = _take(where, found, "drift_references", dict, {})
+    if references:
+        result["drift_references"] = tuple((name, Path(str(file))) for name, file in references.items())
+    for name, kind in (
+        ("host", str),
+        ("port", int),
+        ("allow_pull", bool),
+        ("strict", bool),
+        ("collector", str),
+        ("drift_webhook", str),
+        ("drift_false_alarms", float),
+    ):
         if name in found:
             result[name] = _take(where, found, name, kind, None)
     for name in ("allowed_hosts", "allowed_origins"):

@@ -90,6 +90,19 @@ VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "class
 )
 @click.option("--max-waiting", type=click.IntRange(1), metavar="N", help="Requests in a model's queue (default: 256).")
 @click.option(
+    "--drift-reference",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Watch an embedding model's vectors for drift from those in this .npy file; gauges are on /metrics.",
+)
+@click.option(
+    "--drift-false-alarms",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="RATE",
+    help="Probability of an alarm within 1,000 checks of vectors that have not moved (default: 0.01).",
+)
+@click.option("--drift-webhook", metavar="URL", help="Post to this URL when vectors have drifted.")
+@click.option(
     "--collector", metavar="URL", help="Send OpenTelemetry spans to this collector, as http://127.0.0.1:4318."
 )
 @click.option(
@@ -114,6 +127,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
       weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
       weft serve smollm2-135m-instruct --prefix-dir ~/.cache/weft-prefixes
       weft serve --registry ./registry registry:support@production
+      weft serve all-MiniLM-L6-v2 --drift-reference last-month.npy --drift-webhook https://example.org/alarm
       weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
       weft serve --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
     """
@@ -144,7 +158,7 @@ def _require_extra() -> None:
 
 def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any]) -> Settings:
     from weft import flags
-    from weft.serve.settings import Settings, model_spec, read_keys, read_toml, seconds, size_bytes
+    from weft.serve.settings import Settings, drift_reference, model_spec, read_keys, read_toml, seconds, size_bytes
 
     found: dict[str, Any] = read_toml(config) if config is not None else {}
     loading = {name: given[name] for name in options.LOADING if given[name] is not None}
@@ -159,9 +173,12 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
     folders = ("lora_dir", "training_dir", "registry", "prefix_dir")
-    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", *folders):
+    watching = ("drift_false_alarms", "drift_webhook")
+    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", *watching, *folders):
         if given[name] is not None:
             found[name] = given[name]
+    if given["drift_reference"]:
+        found["drift_references"] = tuple(map(drift_reference, given["drift_reference"]))
     if given["api_key_file"] is not None:
         found["keys"] = read_keys(given["api_key_file"])
     elif flags.get("WEFT_API_KEY"):

@@ -56,6 +56,8 @@ async def metrics(context: Context, _: None) -> Answer:
         gauges["model_loaded", own] = entry.runner is not None
         gauges["model_bytes", own] = entry.memory_bytes
         _engine_series(entry, gauges, counters, own)
+    if serving.drift is not None:
+        gauges |= serving.drift.gauges()
     return Plain(serving.metrics.text(gauges, counters).encode(), METRICS_TYPE)
 
 

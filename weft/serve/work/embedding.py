@@ -183,6 +183,8 @@ async def _embed(
     metrics.observe("te_request_duration", call.age_s, model=model)
     metrics.observe("te_request_input_length", tokens, model=model)
     call.finish_reason = "stop"
+    if context.serving.drift is not None and adapter is None:
+        context.serving.drift.offer(model, vectors)
     if cut.dimension < vectors.shape[1]:
         vectors = vectors[:, : cut.dimension]
         vectors = _unit(vectors) if cut.fingerprint.normalise else vectors

@@ -86,6 +86,14 @@ GAUGES = {
     "model_bytes": "Planned memory of a loaded model.",
     "process_resident_memory_bytes": "Memory of the process.",
     "open_requests": "HTTP requests being answered.",
+    "drift_alarm": "1 while the evidence that vectors have moved away from the reference is above its height.",
+    "drift_evidence": "Evidence of drift, summed over checks.",
+    "drift_alarm_height": "The evidence that is an alarm, at the chosen rate of false alarms.",
+    "drift_divergence": "Sinkhorn divergence of the last vectors from the reference.",
+    "drift_last_p": "The p-value of the last check.",
+    "drift_vectors_seen": "Vectors that the detector has seen.",
+    "drift_vectors_left_out": "Vectors that were not checked: there were too many at once, or they were not finite.",
+    "drift_state": "1 for the state of the last check: warming (there was none), stable or drift.",
 }
 
 

@@ -51,9 +51,9 @@ def serve_gauges(port: int, detector: Detector, note: Callable[[str], None]) -> 
     return held
 
 
-def tell(url: str, signal: Signal, note: Callable[[str], None]) -> None:
-    """Tell a webhook; the watch goes on where that fails."""
-    body = json.dumps({"event": "drift", **vars(signal)}).encode()
+def tell(url: str, signal: Signal, note: Callable[[str], None], **about: Any) -> None:
+    """Tell a webhook, with what else there is to say about the stream; the watch goes on where that fails."""
+    body = json.dumps({"event": "drift", **about, **vars(signal)}).encode()
     try:
         with urlopen(Request(url, body, {"content-type": "application/json"}), timeout=10):
             pass

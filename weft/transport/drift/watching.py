@@ -142,9 +142,8 @@ class Detector:
         assert self._bag is not None
         block = np.stack(self._waiting)
         self._waiting.clear()
-        self.last_p = self._bag.rank(block, self.permutations, self._rng)
-        if len(self._bag) + len(block) <= self.most:
-            self._bag.add(block)
+        keep = len(self._bag) + len(block) <= self.most
+        self.last_p = self._bag.take(block, self.permutations, self._rng, keep=keep)
         gained = math.log(BET) + (BET - 1) * math.log(self.last_p)
         self.evidence = max(0.0, self.evidence) + gained
         self._recent = [*self._recent, *block][-self.window :]
@@ -165,56 +164,92 @@ class Detector:
 
 
 class _Bag:
-    """All vectors so far, with the sum of each one's distances to the others."""
+    """All vectors so far, with their distances: of `most` vectors 4 bytes a pair."""
 
     def __init__(self, vectors: np.ndarray) -> None:
-        self.vectors = vectors
-        self.squares = (vectors.astype(np.float64) ** 2).sum(1)
-        self.sums = np.zeros(len(vectors))
-        for first in range(0, len(vectors), 256):
-            part = slice(first, first + 256)
-            self.sums[part] = self._apart(vectors[part], self.squares[part]).sum(1)
+        self.count, dim = vectors.shape
+        self._vectors = np.empty((0, dim), np.float32)
+        self._squares = np.empty(0)
+        self._apart = np.empty((0, 0), np.float32)
+        self._grow(2 * self.count, 0)
+        self._vectors[: self.count] = vectors
+        self._squares[: self.count] = _squares(vectors)
+        for first in range(0, self.count, 256):
+            part = slice(first, min(first + 256, self.count))
+            self._apart[part, : self.count] = self._distances(vectors[part], self._squares[part])
+        np.fill_diagonal(self._apart, 0)
+        self._sums = self._apart[: self.count, : self.count].sum(1, dtype=np.float64)
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return self.count
 
-    def _apart(self, block: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Distances of a block to all vectors."""
-        found = squares[:, None] + self.squares - 2.0 * (block @ self.vectors.T)
-        return np.sqrt(np.maximum(found, 0))
+    def _grow(self, room: int, kept: int) -> None:
+        for name, shape in (
+            ("_vectors", (room, self._vectors.shape[1])),
+            ("_squares", (room,)),
+            ("_apart", (room, room)),
+        ):
+            before, after = getattr(self, name), np.zeros(shape, getattr(self, name).dtype)
+            part = tuple(slice(kept) for _ in shape) if name == "_apart" else slice(kept)
+            after[part] = before[part]
+            setattr(self, name, after)
 
-    def rank(self, block: np.ndarray, permutations: int, rng: np.random.Generator) -> float:
-        """The rank of the block's energy distance from the others among those of random blocks, uniform in (0, 1)."""
-        squares = (block.astype(np.float64) ** 2).sum(1)
-        across, within = self._apart(block, squares), _pairs(block)
-        vectors = np.concatenate([self.vectors, block])
-        sums = np.concatenate([self.sums + across.sum(0), across.sum(1) + within.sum(1)])
-        count = len(block)
-        drawn = np.argpartition(rng.random((permutations, len(vectors)), np.float32), count, axis=1)[:, :count]
-        own = np.arange(len(self), len(vectors))
-        inner = np.concatenate([[within.sum()], _pairs(vectors[drawn]).sum((1, 2))])
-        outer = np.concatenate([[sums[own].sum()], sums[drawn].sum(1)])
-        rest, total = len(self), float(sums.sum())
+    def _distances(self, block: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Of a block to all vectors."""
+        products = block @ self._vectors[: self.count].T
+        return np.sqrt(np.maximum(squares[:, None] + self._squares[: self.count] - 2.0 * products, 0))
+
+    def take(self, block: np.ndarray, permutations: int, rng: np.random.Generator, *, keep: bool) -> float:
+        """The rank of the block's energy distance from the others among those of random blocks, uniform in (0, 1).
+
+        Random blocks are of all vectors and the block's, which stay in the bag where `keep`.
+        """
+        before, rows = self.count, len(block)
+        own = np.arange(before, before + rows)
+        if before + rows > len(self._squares):
+            self._grow(2 * (before + rows), before)
+        squares = _squares(block)
+        across = self._distances(block, squares).astype(np.float32)
+        self._vectors[own], self._squares[own] = block, squares
+        self.count += rows
+        self._apart[before : self.count, :before] = across
+        self._apart[:before, before : self.count] = across.T
+        self._apart[before : self.count, before : self.count] = self._distances(block, squares)[:, before:]
+        self._apart[own, own] = 0
+        sums = np.concatenate([self._sums + across.sum(0, dtype=np.float64), np.zeros(rows)])
+        sums[before:] = self._apart[before : self.count, : self.count].sum(1, dtype=np.float64)
+        p = self._rank(own, sums, permutations, rng)
+        if keep:
+            self._sums = sums
+        else:
+            self.count = before
+        return p
+
+    def _rank(self, own: np.ndarray, sums: np.ndarray, permutations: int, rng: np.random.Generator) -> float:
+        count, rest, total = len(own), self.count - len(own), float(sums.sum())
+        drawn = np.concatenate([own[None], _subsets(rng, permutations, self.count, count)])
+        inner = self._apart[drawn[:, :, None], drawn[:, None, :]].sum((1, 2), dtype=np.float64)
+        outer = sums[drawn].sum(1)
         apart = 2 / (count * rest) * (outer - inner) - inner / count**2 - (total - 2 * outer + inner) / rest**2
         above, equal = int((apart[1:] > apart[0]).sum()), int((apart[1:] == apart[0]).sum())
         return float((above + rng.random() * (1 + equal)) / (1 + permutations)) or 1e-12
 
-    def add(self, block: np.ndarray) -> None:
-        squares = (block.astype(np.float64) ** 2).sum(1)
-        across = self._apart(block, squares)
-        self.sums = np.concatenate([self.sums + across.sum(0), across.sum(1) + _pairs(block).sum(1)])
-        self.vectors = np.concatenate([self.vectors, block])
-        self.squares = np.concatenate([self.squares, squares])
+
+def _squares(vectors: np.ndarray) -> np.ndarray:
+    return (vectors.astype(np.float64) ** 2).sum(-1)
 
 
-def _pairs(blocks: np.ndarray) -> np.ndarray:
-    """Distances within blocks [..., n, d]: [..., n, n]."""
-    squares = (blocks.astype(np.float64) ** 2).sum(-1)
-    products = blocks @ np.swapaxes(blocks, -1, -2)
-    found = squares[..., :, None] + squares[..., None, :] - 2.0 * products
-    at = np.arange(blocks.shape[-2])
-    found[..., at, at] = 0
-    return np.sqrt(np.maximum(found, 0))
+def _subsets(rng: np.random.Generator, many: int, n: int, count: int) -> np.ndarray:
+    """`many` random subsets of `count` of n numbers, each as likely: drawn again where a number repeats."""
+    if 4 * count * count > n:  # repeats would be frequent
+        return np.argpartition(rng.random((many, n), np.float32), count - 1, axis=1)[:, :count]
+    drawn = rng.integers(0, n, (many, count))
+    while True:
+        ordered = np.sort(drawn, axis=1)
+        wrong = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(1))
+        if not len(wrong):
+            return drawn
+        drawn[wrong] = rng.integers(0, n, (len(wrong), count))
 
 
 @cache
