@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
     "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
+    "quantise": ("weights", "_core"),
     "tiny": ("autograd", "ops", "vectors", "weights", "_core"),
     "train": (
         "progress",
@@ -82,7 +83,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "transport", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray",
-              "serve", "train", "autograd", "classify", "distill", "tiny", "bench", "cli"),
+              "serve", "train", "autograd", "classify", "distill", "tiny", "quantise", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

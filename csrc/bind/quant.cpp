@@ -3,13 +3,16 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
 #include "quant/dequant.h"
+#include "quant/encode.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -40,6 +43,25 @@ static nb::ndarray<nb::numpy, float, nb::ndim<1>> dequantise(const std::string& 
   return give(std::move(out), count);
 }
 
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+static nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> encode(const std::string& dtype_name, Floats values, size_t columns,
+                                                           std::optional<Floats> importance) {
+  const weft::DType dtype = weft::dtype_named(dtype_name);
+  const weft::DTypeInfo& type = weft::info(dtype);
+  if (importance && importance->size() != columns)
+    weft::fail(weft::ErrorKind::input, "encode", "importance has " + std::to_string(importance->size()) +
+                                           " numbers for " + std::to_string(columns) + " columns");
+  const size_t bytes = values.size() / static_cast<size_t>(type.block) * static_cast<size_t>(type.bytes);
+  auto out = std::make_unique_for_overwrite<uint8_t[]>(bytes);
+  {
+    nb::gil_scoped_release release;
+    weft::encode(dtype, values.data(), importance ? importance->data() : nullptr, reinterpret_cast<std::byte*>(out.get()),
+                 values.size(), columns);
+  }
+  return give(std::move(out), bytes);
+}
+
 static nb::ndarray<nb::memview, uint64_t, nb::ndim<1>> string_offsets(Bytes bytes, size_t start, size_t count,
                                                                       size_t limit) {
   std::unique_ptr<uint64_t[]> offsets;
@@ -55,6 +77,10 @@ static nb::ndarray<nb::memview, uint64_t, nb::ndim<1>> string_offsets(Bytes byte
 void bind_quant(nb::module_& module) {
   module.def("dequantise", &dequantise, "dtype"_a, "bytes"_a, "count"_a,
              "`count` elements of type `dtype` stored in `bytes` (uint8, exactly their size) as float32 [count].");
+  module.def("encode", &encode, "dtype"_a, "values"_a, "columns"_a, "importance"_a.none() = nb::none(),
+             "The blocks (uint8) of finite float32 values, rows of `columns`; `importance` has a number for each column.");
+  module.def("can_encode", [](const std::string& dtype) { return weft::can_encode(weft::dtype_named(dtype)); }, "dtype"_a,
+             "Whether blocks of this type can be made.");
   module.def("string_offsets", &string_offsets, "bytes"_a, "start"_a, "count"_a, "limit"_a,
              "Where each of `count` length-prefixed strings begins, from byte `start` on; a view of uint64 [count + 1].\n\n"
              "String i is bytes[offsets[i] + 8 : offsets[i + 1]]. One over `limit` bytes, or past the end, is a "

@@ -83,8 +83,8 @@ WEFT_INLINE void strips(float* c, int64_t c_row, int64_t rows, Left a, const flo
 }
 
 // C [rows, cols] += A [rows, depth] B [depth, cols]
-static void add_product(float* c, int64_t c_row, int64_t rows, int64_t cols, Left a, const float* b, int64_t b_row,
-                        int64_t depth) {
+[[maybe_unused]] static void add_product(float* c, int64_t c_row, int64_t rows, int64_t cols, Left a, const float* b,
+                                         int64_t b_row, int64_t depth) {
   constexpr int64_t wide = 16 * kStripVectors;
   for (int64_t d = 0; d < depth; d += kStripDepth) {
     const int64_t deep = smaller(kStripDepth, depth - d);
