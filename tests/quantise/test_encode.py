@@ -11,8 +11,8 @@ import pytest
 
 from weft.errors import InputError, UnsupportedError
 from weft.quantise import encode
-from weft.weights import quantise
 from weft.quantise.encode import ENCODED
+from weft.weights import quantise
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "encode"
 _spec = importlib.util.spec_from_file_location("make_encode", GOLDEN / "make_encode.py")
