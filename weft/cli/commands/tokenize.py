@@ -57,7 +57,7 @@ def command(
     from weft.cli.texts import read_text
 
     given = list(texts) or [read_text(source or "-")]
-    tokenizer = _tokenizer(model)
+    tokenizer = opened_tokenizer(model)
     if decode:
         click.echo(tokenizer.decode(_numbers(given), skip_special=False))
         return
@@ -68,7 +68,7 @@ def command(
         _print(row, only_ids, count)
 
 
-def _tokenizer(model: str) -> Tokenizer:
+def opened_tokenizer(model: str) -> Tokenizer:
     from weft.text import Tokenizer
     from weft.weights import open_weights
     from weft.weights.sources import locate
