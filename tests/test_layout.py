@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
         *("weights", "weights/sources", "text", "embed", "rerank"),
     ),
-    "classify": ("embed", "rerank", "train", "text", "weights"),
+    "classify": ("embed", "rerank", "tiny", "train", "text", "weights"),
     "distill": ("train", "classify", "graph", "generate", "embed", "weights", "__init__"),
     "data": ("progress", "train", "embed", "text", "weights", "__init__"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/levels.h"
+#include "core/memory.h"
 
 namespace weft {
 
@@ -38,10 +39,7 @@ namespace {
 constexpr int64_t kMaxCoded = 65'536;  // inputs of a layer in int8: no sum leaves 32 bits
 constexpr int64_t kAloneProducts = 200'000;  // computed about as fast as a second thread wakes up
 
-template <class T>
-T* kept(std::vector<std::unique_ptr<T[]>>& all, int64_t count) {
-  return all.emplace_back(new T[static_cast<size_t>(count)]()).get();
-}
+constexpr size_t kLarge = 64 << 10;  // bytes that are worth a huge page: reading small ones takes a fifth longer
 
 void check(const std::vector<TinyGiven>& layers, bool int8) {
   if (layers.empty()) fail(ErrorKind::input, "tiny", "there are no layers");
@@ -78,24 +76,37 @@ void pack_codes(const TinyGiven& given, int8_t* codes, float* scales) {
 
 }  // namespace
 
+template <class T>
+T* TinyNet::kept(int64_t count) {
+  static Arena arena;
+  const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+  if (bytes >= kLarge) {
+    blocks_.push_back(arena.take(bytes));
+  } else {
+    auto memory = std::make_shared<Memory>(bytes);
+    blocks_.emplace_back(memory, memory->data());
+  }
+  return reinterpret_cast<T*>(blocks_.back().get());
+}
+
 TinyNet::TinyNet(const Level& level, const std::vector<TinyGiven>& layers, float temperature, bool int8)
     : kernels_(tiny_kernels(level)), temperature_(temperature) {
   check(layers, int8);
   for (const TinyGiven& given : layers) {
     const int64_t padded = tiny_padded(given.outputs), numbers = given.inputs * given.outputs;
     TinyLayer layer{given.inputs, given.outputs, given.activation, given.slope, nullptr, nullptr, nullptr, nullptr, false};
-    float* bias = kept(floats_, padded);
+    float* bias = kept<float>(padded);
     for (int64_t i = 0; i < given.outputs; ++i) bias[i] = given.bias[i] + 0.0f;  // -0 becomes 0
     layer.bias = bias;
     const bool finite = std::all_of(given.weight, given.weight + numbers, [](float v) { return std::isfinite(v); });
     if (int8) {
       if (!finite) fail(ErrorKind::input, "tiny", "weights must be finite for int8");
-      int8_t* codes = kept(codes_, given.outputs * tiny_code_bytes(given.inputs));
-      float* scales = kept(floats_, given.outputs);
+      int8_t* codes = kept<int8_t>(given.outputs * tiny_code_bytes(given.inputs));
+      float* scales = kept<float>(given.outputs);
       pack_codes(given, codes, scales);
       layer.codes = codes, layer.scales = scales;
     } else {
-      float* panels = kept(floats_, padded * given.inputs);
+      float* panels = kept<float>(padded * given.inputs);
       pack_panels(given, panels);
       layer.panels = panels, layer.skips_zeros = finite;
     }
@@ -117,8 +128,8 @@ TinyRoom TinyNet::make_room(int64_t rows) {
     widest = std::max(widest, tiny_padded(layer.outputs));
     deepest = std::max(deepest, layer.inputs);
   }
-  return {kept(floats_, rows * widest), kept(floats_, rows * widest), kept(codes_, tiny_code_bytes(deepest)),
-          kept(ints_, widest), kept(ints_, deepest)};
+  return {kept<float>(rows * widest), kept<float>(rows * widest), kept<int8_t>(tiny_code_bytes(deepest)),
+          kept<int32_t>(widest), kept<int32_t>(deepest)};
 }
 
 int64_t TinyNet::rows(const float* x, int64_t rows, bool raw, float* out, Pool& pool) {

@@ -38,14 +38,14 @@ class TinyNet {
  private:
   static constexpr int64_t kRows = 60;  // of a task
 
+  template <class T>
+  T* kept(int64_t count);  // aligned, zeroed, as long as the network
   TinyRoom make_room(int64_t rows);
 
   const TinyKernels& kernels_;
   const float temperature_;
   std::vector<TinyLayer> layers_;
-  std::vector<std::unique_ptr<float[]>> floats_;
-  std::vector<std::unique_ptr<int8_t[]>> codes_;
-  std::vector<std::unique_ptr<int32_t[]>> ints_;
+  std::vector<std::shared_ptr<std::byte>> blocks_;
   TinyRoom row_room_;
   Turn turn_;  // of callers with many rows
   std::vector<TinyRoom> rooms_;

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.classify.head import Head, fit_head, fit_temperature, log_softmax
 from weft.classify.measures import calibration_error, measured, threshold_for
 from weft.errors import InputError
+from weft.tiny.calibration import fit_temperature
+from weft.tiny.logistic import Head, fit_head, log_softmax
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "classify" / "head.npz"
 

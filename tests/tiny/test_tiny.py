@@ -9,7 +9,7 @@ import pytest
 
 from weft.errors import BackendError, FormatError, InputError, NotFoundError, ShapeError, UnsupportedError
 from weft.tiny import Layer, Tiny
-from weft.tiny.calibration import temperature
+from weft.tiny.calibration import fit_temperature
 from weft.tiny.consolidation import fisher
 from weft.tiny.fann import from_bytes, to_bytes
 from weft.tiny.training import Recipe, Trainee
@@ -185,7 +185,7 @@ def test_temperature_is_the_least_loss():
     logits = rng.standard_normal((2000, 4)) * 3
     powers = np.exp(logits / 2.5)
     wanted = powers / powers.sum(axis=1, keepdims=True)  # made under a temperature of 2.5
-    assert temperature(logits, wanted) == pytest.approx(2.5, rel=1e-6)
+    assert fit_temperature(logits, wanted) == pytest.approx(2.5, rel=1e-6)
 
 
 def test_the_fisher_information_is_that_of_single_gradients():

@@ -1,7 +1,8 @@
 """Classifiers of texts: a linear head on an embedder's vectors, with calibrated probabilities."""
 
 from weft.classify.classifier import Classifier, Label
-from weft.classify.head import Head, fit_head, fit_temperature
 from weft.classify.training import Trained, train_classifier
+from weft.tiny.calibration import fit_temperature
+from weft.tiny.logistic import Head, fit_head
 
 __all__ = ["Classifier", "Head", "Label", "Trained", "fit_head", "fit_temperature", "train_classifier"]

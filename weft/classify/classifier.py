@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.classify.head import Head, log_softmax
 from weft.embed import Embedder
 from weft.errors import FingerprintError, FormatError, InputError, NotFoundError
 from weft.frozen import frozen
 from weft.rerank.pairs import Pairs
+from weft.tiny.logistic import Head, log_softmax
 from weft.weights.files import replacing
 from weft.weights.safetensors import open_safetensors, write_safetensors
 

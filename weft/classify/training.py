@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.classify.classifier import FILE, HEAD, Classifier, check_threshold, save
-from weft.classify.head import Head, fit_head, fit_temperature, log_softmax
 from weft.classify.measures import Measures, measured, threshold_for
 from weft.embed import Embedder
 from weft.errors import InputError
 from weft.frozen import frozen
+from weft.tiny.calibration import fit_temperature
+from weft.tiny.logistic import Head, fit_head, log_softmax
 from weft.train.data.rows import Data, Row, read_rows
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from weft import autograd as ag
 from weft.errors import BackendError, InputError, ShapeError
 from weft.frozen import frozen
-from weft.tiny.calibration import temperature
+from weft.tiny.calibration import fit_temperature
 from weft.tiny.consolidation import Consolidation
 from weft.tiny.layers import Layer, classifies, logits
 
@@ -110,7 +110,7 @@ def fit(
     found = tuple(
         replace(layer, weight=weight, bias=bias) for layer, weight, bias in zip(layers, values[::2], values[1::2])
     )
-    heat = temperature(logits(found, x[held]), wanted[held]) if recipe.calibrate else 1.0
+    heat = fit_temperature(logits(found, x[held]), wanted[held]) if recipe.calibrate else 1.0
     return found, classes, heat, history
 
 

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression to convergence, and the temperature that makes its probabilities true.
+"""Multinomial logistic regression to convergence: one layer, without a choice of rate or epochs.
 
 The loss is scikit-learn's: c * sum of cross-entropies + |weight|² / 2, without the bias; with two labels the penalty is
 that of its one vector. It is convex, so the minimum does not depend on how it is found: here by Newton's method, whose
@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from weft.errors import BackendError, InputError
 from weft.frozen import frozen
 
-if TYPE_CHECKING:
-    import numpy as np
-
 STEPS, SOLVES = 200, 400  # Newton steps, and conjugate gradients of each
 TOLERANCE = 1e-7  # of the gradient's largest entry, of that at zero
-COLDEST, HOTTEST = 0.02, 50.0  # temperatures
 
 
 @frozen(eq=False)
@@ -31,8 +28,6 @@ class Head:
 
     def logits(self, vectors: np.ndarray) -> np.ndarray:
         """Logits of each vector, float64 [n, labels]. Row by row, so that a text's bits do not depend on the others."""
-        import numpy as np
-
         weight, bias = self.weight.astype(np.float64), self.bias.astype(np.float64)
         rows = [weight @ row + bias for row in np.asarray(vectors, np.float64)]
         return np.stack(rows) if rows else np.empty((0, len(bias)))
@@ -41,8 +36,6 @@ class Head:
 def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int, *, c: float = 1.0) -> Head:
     """The head with the least loss for vectors [n, dimension] and labels from 0 to count - 1, or the probabilities of
     labels [n, count]; `c` is the weight of the data against the penalty."""
-    import numpy as np
-
     x = np.asarray(vectors, np.float64)
     soft = getattr(labels, "ndim", 1) == 2
     y = np.asarray(labels, np.float64 if soft else np.int64)
@@ -63,8 +56,6 @@ def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int
 
 def _wanted(y: np.ndarray, count: int) -> np.ndarray:
     """What is wanted of each label, [n, count], checked."""
-    import numpy as np
-
     if y.ndim == 2:
         if count < 2 or not np.isfinite(y).all() or y.min() < 0 or not np.allclose(y.sum(axis=1), 1.0, atol=1e-6):
             raise InputError("classify", "must be probabilities: rows of a sum of 1, none below 0", field="labels")
@@ -79,8 +70,6 @@ def _wanted(y: np.ndarray, count: int) -> np.ndarray:
 
 
 def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.ndarray:
-    import numpy as np
-
     w = np.zeros(penalty.shape)
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
@@ -113,8 +102,6 @@ def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.
 
 def _newton(x: np.ndarray, p: np.ndarray, penalty: np.ndarray, c: float, gradient: np.ndarray) -> np.ndarray:
     """Newton's step, as exact as the gradient deserves: conjugate gradients, scaled by the diagonal."""
-    import numpy as np
-
     scale = c * ((p * (1 - p)).T @ (x * x)) + penalty + 1e-12
     step = np.zeros_like(gradient)
     residual = -gradient
@@ -143,33 +130,5 @@ def _newton(x: np.ndarray, p: np.ndarray, penalty: np.ndarray, c: float, gradien
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     shifted = logits - logits.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature that makes the labels of held-out logits [n, labels] most likely: one number, by golden section
-    over its logarithm."""
-    import numpy as np
-
-    rows = np.arange(len(labels))
-
-    def loss(log_t: float) -> float:
-        return -float(log_softmax(logits / math.exp(log_t))[rows, labels].mean())
-
-    low, high = math.log(COLDEST), math.log(HOTTEST)
-    ratio = (math.sqrt(5) - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = loss(left), loss(right)
-    while high - low > 1e-6:
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = loss(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = loss(right)
-    return math.exp((low + high) / 2)
