@@ -13,6 +13,7 @@ from weft.lazy import lazily
 if TYPE_CHECKING:
     from weft.tiny.compiled import Compiled as Compiled
     from weft.tiny.consolidation import Consolidation as Consolidation
+    from weft.tiny.estimator import TinyClassifier as TinyClassifier
     from weft.tiny.layers import Layer as Layer
     from weft.tiny.network import Tiny as Tiny
     from weft.tiny.training import Epoch as Epoch
@@ -25,6 +26,7 @@ _HOMES = {
     "Layer": "layers",
     "Recipe": "training",
     "Tiny": "network",
+    "TinyClassifier": "estimator",
 }
 
 __all__ = [*_HOMES]

@@ -111,6 +111,9 @@ class Tiny:
     def __repr__(self) -> str:
         return f"Tiny({self.architecture}, {self.parameters:,} parameters)"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": None}  # a copy compiles its own
+
     def __call__(self, rows: Any) -> np.ndarray:
         """The outputs for a row [inputs], or for rows [n, inputs]."""
         found = self.compiled()(rows)
