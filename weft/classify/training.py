@@ -1,7 +1,7 @@
 """From rows with labels to a classifier: vectors once, a head, its temperature and threshold by texts it has not seen.
 
 Without validation data each fold of the rows is measured by a head trained on the others; the head that is kept has
-learnt all rows. Which fold a row is in depends on its text alone, so a larger file leaves the others where they were.
+learnt all rows. Folds have a share of every label (`weft/tiny/folds.py`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from weft.embed import Embedder
 from weft.errors import InputError
 from weft.frozen import frozen
 from weft.tiny.calibration import fit_temperature
-from weft.tiny.logistic import Head, fit_head, log_softmax
+from weft.tiny.folds import out_of_fold
+from weft.tiny.logistic import fit_head, log_softmax
 from weft.train.data.rows import Data, Row, read_rows
 
 if TYPE_CHECKING:
     import numpy as np
 
-FOLDS = 5
 TEXTS, LABELS = ("text", "sentence", "input"), ("label", "category", "class")
 
 
@@ -130,7 +130,8 @@ def train_classifier(
     if tests is not None and tested is not None:
         logits, wanted, held_out = head.logits(tested), _numbers(tests.labels, names), "valid"
     else:
-        logits, wanted, held_out = *_out_of_fold(examples.texts, vectors, wanted_of, len(names), c), f"{FOLDS} folds"
+        logits, wanted, folds = out_of_fold(examples.texts, vectors, wanted_of, len(names), c)
+        held_out = f"{folds} folds"
     temperature = fit_temperature(logits, wanted)
     sure = _softmax(logits / temperature)
     least = given if precision is None else _precise(sure, wanted, precision)
@@ -163,45 +164,6 @@ def evaluate(classifier: Classifier, data: Data, *, progress: bool | None = None
     vectors = classifier.embedder.encode(examples.texts, progress=progress)
     wanted = _numbers(examples.labels, classifier.labels)
     return measured(classifier.probabilities(vectors), wanted, classifier.threshold)
-
-
-def fold_of(text: str) -> int:
-    """The fold of a text, whatever other texts there are."""
-    return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") % FOLDS
-
-
-def _out_of_fold(
-    texts: list[str], vectors: np.ndarray, y: np.ndarray, count: int, c: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of each row by a head that has not learnt it, and its label, or the likeliest one of its probabilities. A
-    row that is the only one of its label in the other folds' absence cannot be left out: it is not measured."""
-    import numpy as np
-
-    folds = np.array([fold_of(text) for text in texts])
-    logits, labels = [], []
-    chances, y = (y, y.argmax(axis=1)) if y.ndim == 2 else (None, y)
-    for fold in range(FOLDS):
-        inside = folds != fold
-        if chances is not None:
-            if inside.any() and not inside.all():
-                logits.append(fit_head(vectors[inside], chances[inside], count, c=c).logits(vectors[~inside]))
-                labels.append(y[~inside])
-            continue
-        known = np.unique(y[inside])
-        asked = np.flatnonzero(~inside & np.isin(y, known))
-        if not len(asked) or len(known) < 2:
-            continue
-        place = np.searchsorted(known, y[inside])
-        head = fit_head(vectors[inside], place, len(known), c=c)
-        weight = np.zeros((count, vectors.shape[1]), np.float32)
-        bias = np.full(count, -1e4, np.float32)  # labels that this head has not met are impossible to it
-        weight[known], bias[known] = head.weight, head.bias
-        logits.append(Head(weight, bias).logits(vectors[asked]))
-        labels.append(y[asked])
-    if not logits:
-        advice = "give more rows, or --valid"
-        raise InputError("classify", "are too few to measure with a part of them", field="data", advice=advice)
-    return np.concatenate(logits), np.concatenate(labels)
 
 
 def _soft(examples: Examples, names: list[str]) -> np.ndarray:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.tiny.estimator import TinyClassifier as TinyClassifier
     from weft.tiny.layers import Layer as Layer
     from weft.tiny.network import Tiny as Tiny
+    from weft.tiny.texts import TextClassifier as TextClassifier
     from weft.tiny.training import Epoch as Epoch
     from weft.tiny.training import Recipe as Recipe
 
@@ -25,6 +26,7 @@ _HOMES = {
     "Epoch": "training",
     "Layer": "layers",
     "Recipe": "training",
+    "TextClassifier": "texts",
     "Tiny": "network",
     "TinyClassifier": "estimator",
 }

@@ -171,11 +171,15 @@ class Tiny:
         spread = float(np.sum((wanted - wanted.mean(axis=0)) ** 2))
         return 1.0 - float(np.sum((wanted - found) ** 2)) / spread if spread else 0.0
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it: to `NAME.fann` in the founding format, to any other name in weft's own."""
+    def save(self, path: str | os.PathLike[str], *, int8: bool = False) -> None:
+        """Write it: to `NAME.fann` in the founding format, to any other name in weft's own; with `int8`, there only,
+        weights take a byte each."""
         if Path(path).suffix != ".fann":
-            files.write(Path(path), self._built(), self.classes, self.temperature)
+            files.write(Path(path), self._built(), self.classes, self.temperature, int8=int8)
             return
+        if int8:
+            what = "the format has no weights of int8"
+            raise UnsupportedError("fann", what, advice="save it under a name that does not end in .fann")
         named = self.classes is not None and not np.array_equal(self.classes, np.arange(self.outputs))
         if named or self.temperature != 1.0:
             what = "the format has no names of classes" if named else "the format has no temperature"

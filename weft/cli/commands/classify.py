@@ -38,8 +38,8 @@ CONFUSIONS = 5  # shown
 def command(model: str, texts: tuple[str, ...], file: str | None, field: str | None, every: bool, **given: Any) -> None:
     """Print the label of each text as a line of JSON.
 
-    MODEL is a folder that `weft train classifier` has written, or a model with a classifier over several labels. A text
-    below the threshold gets the label null; `best` is the one it would have got.
+    MODEL is a folder that `weft train classifier` has written, a file of `weft.tiny.TextClassifier`, or a model with a
+    classifier over several labels. A text below the threshold gets the label null; `best` is the one it would have got.
 
     \b
     Examples:
@@ -48,6 +48,7 @@ def command(model: str, texts: tuple[str, ...], file: str | None, field: str | N
     """
     from weft.classify.classifier import Classifier, is_classifier
     from weft.cli.texts import read_rows
+    from weft.tiny.files import is_tiny
 
     if bool(texts) == (file is not None):
         raise click.UsageError("give texts, or --file, and not both")
@@ -63,6 +64,8 @@ def command(model: str, texts: tuple[str, ...], file: str | None, field: str | N
             (one.label, one.best, one.probability, one.probabilities)
             for one in classifier.classify(asked, truncate=truncate)
         ]
+    elif Path(model).is_file() and is_tiny(Path(model)):
+        found = _by_file(Path(model), asked, truncate, threads, threshold or 0.0)
     else:
         from weft.rerank import TextClassifier
 
@@ -112,6 +115,25 @@ def classifier_options() -> Callable[[options.F], options.F]:
         options.threads(),
         terminable(),
     )
+
+
+def _by_file(path: Path, texts: list[str], truncate: str, threads: int | None, least: float) -> list[Any]:
+    """Labels by a small network in one file, which names its embedder."""
+    from weft.embed import Embedder
+    from weft.errors import FormatError
+    from weft.tiny import TextClassifier
+    from weft.tiny.texts import embedder_of
+
+    name, _ = embedder_of(path)
+    if name is None:
+        raise FormatError(path.name, "does not say which embedder it belongs to", advice="use it from Python")
+    classifier = TextClassifier.load(path, Embedder(name, truncate=truncate, threads=threads))
+    names = [str(one) for one in classifier.classes.tolist()]
+    found = []
+    for row in classifier.predict_proba(texts).tolist():
+        best = max(range(len(row)), key=row.__getitem__)
+        found.append((names[best] if row[best] >= least else None, names[best], row[best], dict(zip(names, row))))
+    return found
 
 
 @click.command()
