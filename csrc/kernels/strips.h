@@ -82,18 +82,47 @@ WEFT_INLINE void strips(float* c, int64_t c_row, int64_t rows, Left a, const flo
     strip_of<V>(smaller(kStripRows, rows - i), c + i * c_row, c_row, a.from(i, 0), b, b_row, depth, last);
 }
 
-// C [rows, cols] += A [rows, depth] B [depth, cols]
+// C [rows, cols] += A [rows, depth] B [depth, cols]. Rows of B that lie far apart share few lines of the cache: where it
+// pays they are put together first.
 [[maybe_unused]] static void add_product(float* c, int64_t c_row, int64_t rows, int64_t cols, Left a, const float* b,
                                          int64_t b_row, int64_t depth) {
   constexpr int64_t wide = 16 * kStripVectors;
+  alignas(64) float together[kStripDepth * wide];
+  const bool apart = b_row > 4 * wide && rows >= 4 * kStripRows;
   for (int64_t d = 0; d < depth; d += kStripDepth) {
     const int64_t deep = smaller(kStripDepth, depth - d);
     const float* from = b + d * b_row;
     int64_t j = 0;
-    for (; j + wide <= cols; j += wide) strips<kStripVectors>(c + j, c_row, rows, a.from(0, d), from + j, b_row, deep, 16);
+    for (; j + wide <= cols; j += wide) {
+      if (apart)
+        for (int64_t i = 0; i < deep; ++i)
+          for (int v = 0; v < kStripVectors; ++v) store(together + i * wide + 16 * v, load(from + i * b_row + j + 16 * v));
+      strips<kStripVectors>(c + j, c_row, rows, a.from(0, d), apart ? together : from + j, apart ? wide : b_row, deep, 16);
+    }
     for (; j < cols; j += 16) strips<1>(c + j, c_row, rows, a.from(0, d), from + j, b_row, deep, smaller(16, cols - j));
   }
 }
+
+constexpr int64_t kStripColumns = 64;  // of a task
+
+// A result cut into tasks of some rows and kStripColumns columns. What a task makes ready of a matrix is the less, the more
+// rows it has: as many as leave two tasks for each of the team.
+struct Tiling {
+  struct Tile {
+    int64_t row, rows, col, cols;
+  };
+  int64_t rows, cols, share, across, tasks;
+  WEFT_INLINE Tiling(int64_t rows, int64_t cols, int team) : rows(rows), cols(cols) {
+    across = (cols + kStripColumns - 1) / kStripColumns;
+    const int64_t parts = team == 1 ? 1 : (2 * team + across - 1) / across;
+    share = larger(4 * kStripRows, smaller(384, (rows + parts - 1) / parts));
+    tasks = across * ((rows + share - 1) / share);
+  }
+  WEFT_INLINE Tile at(int64_t task) const {
+    const int64_t row = task / across * share, col = task % across * kStripColumns;
+    return {row, smaller(share, rows - row), col, smaller(kStripColumns, cols - col)};
+  }
+};
 
 WEFT_INLINE void clear(float* to, int64_t count) { std::memset(to, 0, static_cast<size_t>(count) * sizeof(float)); }
 

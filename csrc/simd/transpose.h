@@ -37,7 +37,22 @@ WEFT_INLINE void transpose(__m512i (&rows)[16]) {
 // to[c * to_row + r] = from[r * from_row + c], for `rows` rows of `cols` elements
 WEFT_INLINE void turn(float* to, int64_t to_row, const float* from, int64_t from_row, int64_t rows, int64_t cols) {
   int64_t r = 0;
-#if defined(WEFT_ISA_neon)
+#if defined(WEFT_ISA_avx512)
+  for (; r + 16 <= rows; r += 16) {
+    const float* at = from + r * from_row;
+    int64_t c = 0;
+    for (; c + 16 <= cols; c += 16) {
+      __m512i block[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) block[i] = _mm512_loadu_si512(at + i * from_row + c);
+      transpose(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + (c + i) * to_row + r, block[i]);
+    }
+    for (; c < cols; ++c)
+      for (int64_t i = 0; i < 16; ++i) to[c * to_row + r + i] = at[i * from_row + c];
+  }
+#elif defined(WEFT_ISA_neon)
   for (; r + 4 <= rows; r += 4) {  // 4 x 4 at a time: pairs of rows, then of pairs
     const float* at = from + r * from_row;
     int64_t c = 0;

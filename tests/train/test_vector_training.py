@@ -86,14 +86,20 @@ def test_every_loss_learns(tiny_folder, loss):
                for batch in training.run.batches()) or loss != "ranking"  # fmt: skip
 
 
-def test_neither_splits_nor_threads_change_a_bit(tiny_folder):
-    found = []
-    for threads, tokens in ((1, 10_000), (2, 8), (1, 33), (2, 256)):
+def test_neither_splits_nor_threads_nor_memory_change_a_bit(tiny_folder, monkeypatch):
+    found, through = [], []
+    for threads, tokens, again in ((1, 10_000, 0), (2, 8, 0), (1, 33, 0), (2, 256, 0), (1, 10_000, 2), (1, 64, 2)):
         training = train.embedder(
             tiny_folder, PAIRS, loss="ranking", dims=(16, 8), threads=threads, **{**FAST, "batch": 32, "epochs": 1}
         )
-        training.run.step_tokens = tokens
+        training.run.step_tokens, training.learner.again = tokens, again
+        training.learner._forget("_gradients")
+        twice, learnt = training.learner.first_vectors, len(through)
+        monkeypatch.setattr(
+            training.learner, "first_vectors", lambda *given, twice=twice: through.append(1) or twice(*given)
+        )
         list(training)
+        assert (len(through) > learnt) is (tokens < 10_000)  # a batch of one part goes through once
         found.append(weights_of(training))
     for other in found[1:]:
         assert all(np.array_equal(other[name], value) for name, value in found[0].items())

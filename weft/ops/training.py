@@ -130,7 +130,9 @@ def weight_grad_cost(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec
 
 @weight_grad.samples
 def weight_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for lengths, n, k in [([1], 1, 1), ([5, 1, 17], 8, 65), ([33, 2], 17, 100), ([40], 65, 8)]:
+    several = [([1], 1, 1), ([5, 1, 17], 8, 65), ([33, 2], 17, 100), ([40], 65, 8)]
+    # Sequences that are taken together, and one that is longer than what is.
+    for lengths, n, k in [*several, ([200, 100, 3, 290, 1], 9, 33), ([2, 3100, 3], 5, 19)]:
         tokens = sum(lengths)
         operands = normal(rng, tokens, n), normal(rng, tokens, k), segments(lengths), normal(rng, n, k)
         yield operands, {}

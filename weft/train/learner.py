@@ -104,8 +104,11 @@ class BaseLearner:
             raise UnsupportedError("train", what, advice="give --compute f32, bf16 or auto")
         if compute != self.compute:
             self.compute = compute
-            for made in ("_results", "_gradients"):
-                self.__dict__.pop(made, None)
+            self._forget("_results", "_gradients")
+
+    def _forget(self, *made: str) -> None:
+        for name in made:
+            self.__dict__.pop(name, None)
 
     def _ended(self, program: Program) -> Program:
         """The program with what it is differentiated for at its end."""
@@ -145,9 +148,12 @@ class BaseLearner:
     def _planned_gradients(self) -> Prepared:
         key = self.compute, self.again
         if key not in self._plans:
-            gradients = differentiate(self._learnt, list(self.shapes), seeds=self._seeds(), again=self.again)
-            self._plans[key] = self._planned(gradients)
+            self._plans[key] = self._prepared(self._lowered_gradients)
         return self._plans[key]
+
+    @property
+    def _lowered_gradients(self) -> Program:
+        return self._lowered(differentiate(self._learnt, list(self.shapes), seeds=self._seeds(), again=self.again))
 
     @property
     def parts(self) -> int:
@@ -162,15 +168,20 @@ class BaseLearner:
             fits = self._work(sizes) <= memory
             low, high = (low, self.again) if fits else (self.again + 1, high)
         self.again = low
-        self.__dict__.pop("_gradients", None)
+        self._forget("_gradients")
         return self._work(sizes) <= memory
 
     def _planned(self, program: Program) -> Prepared:
+        return self._prepared(self._lowered(program))
+
+    def _lowered(self, program: Program) -> Program:
         program = optimise(program)
         if self.compute != "f32":
             program = lower_narrow(program, self.compute)
-        planned = plan(decompose(program, self.backend.supports))
-        return prepare(planned, self._constants, {}, self.backend)
+        return decompose(program, self.backend.supports)
+
+    def _prepared(self, lowered: Program) -> Prepared:
+        return prepare(plan(lowered), self._constants, {}, self.backend)
 
     def _compiled(self, prepared: Prepared) -> tuple[Executable, tuple[str, ...]]:
         return self._programs.compile(prepared, {}), prepared.inputs

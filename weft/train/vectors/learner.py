@@ -1,18 +1,21 @@
 """A learner of vectors: an encoder with some weights trained, and the gradients of any loss of its vectors.
 
 A loss may compare all vectors of a batch, of which only a few fit in memory while they are differentiated. So a batch
-goes through twice: `vectors` in any number of parts, then `gradients` in any number of parts, with the gradient of the
-loss at each vector. How the batch is cut changes no bit.
+goes through twice: `first_vectors` in any number of parts, then `gradients` in any number of parts, with the gradient
+of the loss at each vector. A batch of one part goes through once: `begun` keeps what `Begun.gradients` goes on with.
+All of them run the same instructions, so how a batch is cut changes no bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError
 from weft.graph.grad import GRAD, SEED, SEQUENCES
 from weft.graph.passes import cut_rows, dead_code
+from weft.graph.passes.halves import Halves, halves
 from weft.graph.passes.learn import LowRank
 from weft.graph.passes.trained import trainable
 from weft.nn import Scope
@@ -23,6 +26,7 @@ from weft.train.learner import Arrays, BaseLearner
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.backends.base import Executable
     from weft.graph import Program
     from weft.runtime.encoder import Encoder, Tokens
 
@@ -74,6 +78,7 @@ class VectorLearner(BaseLearner):
         dropout: float = 0.0,
     ) -> None:
         self.encoder = encoder
+        self._cuts: dict[tuple[str, int], Halves | None] = {}
         programs = Programs(encoder.checkpoint, encoder.backend, compute="f32")
         super().__init__(programs, traced(encoder), changes or {}, weights, dropout)
 
@@ -82,6 +87,61 @@ class VectorLearner(BaseLearner):
         executable, names = self._results
         given = self._given(sequences) | dict(parameters)
         return executable.run({name: given[name] for name in names})[VECTORS]
+
+    def first_vectors(self, sequences: Sequences, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What `vectors` gives, by the instructions that `gradients` begins with: it may differ in last digits."""
+        if self._halves is None:
+            return self.vectors(sequences, parameters)
+        executable, names = self._first
+        given = self._given(sequences) | dict(parameters)
+        return executable.run({name: given[name] for name in names})[VECTORS]
+
+    def begun(self, sequences: Sequences, parameters: Mapping[str, np.ndarray]) -> Begun | None:
+        """The vectors of a whole batch, and what its gradients need of their making; None where this does not work."""
+        if self._halves is None or self._masked:
+            return None
+        executable, names = self._ahead
+        given = self._given(sequences) | dict(parameters)
+        found = executable.run({name: given[name] for name in names})
+        if self._halves.output is not None:
+            found[self._halves.output] = found[VECTORS]
+        return Begun(self, found[VECTORS], given | found)
+
+    @property
+    def _halves(self) -> Halves | None:
+        key = self.compute, self.again
+        if key not in self._cuts:
+            self._cuts[key] = halves(self._lowered_gradients, VECTORS)
+        return self._cuts[key]
+
+    @cached_property
+    def _first(self) -> tuple[Executable, tuple[str, ...]]:
+        return self._compiled(self._prepared(self._cut.first))
+
+    @cached_property
+    def _ahead(self) -> tuple[Executable, tuple[str, ...]]:
+        return self._compiled(self._prepared(self._cut.ahead))
+
+    @cached_property
+    def _second(self) -> tuple[Executable, tuple[str, ...]]:
+        return self._compiled(self._prepared(self._cut.second))
+
+    @property
+    def _cut(self) -> Halves:
+        assert self._halves is not None
+        return self._halves
+
+    def _forget(self, *made: str) -> None:
+        super()._forget(*made, "_first", "_ahead", "_second")
+
+    def _work(self, sizes: Mapping[str, int]) -> int:
+        """Of the whole program, or of both halves with what is kept between them."""
+        whole = super()._work(sizes)
+        if self._halves is None:
+            return whole
+        parts = [self._prepared(part).work_bytes(**sizes) for part in (self._halves.ahead, self._halves.second)]
+        kept = sum(value.spec.at(**sizes).nbytes for value in self._halves.ahead.outputs)
+        return max(whole, sum(parts) + kept)
 
     def gradients(
         self,
@@ -129,3 +189,21 @@ class VectorLearner(BaseLearner):
             **self.encoder.step_of(sequences).arrays(),
             SEQUENCES: np.arange(len(sequences) + 1, dtype=np.int32),
         }
+
+
+class Begun:
+    """A batch whose vectors are made and whose gradients are not."""
+
+    def __init__(self, learner: VectorLearner, vectors: np.ndarray, given: Arrays) -> None:
+        self.vectors = vectors
+        self._learner, self._given = learner, given
+
+    def gradients(self, to_vectors: np.ndarray, sums: Mapping[str, np.ndarray]) -> Arrays:
+        """As those of the learner, once."""
+        import numpy as np
+
+        executable, names = self._learner._second
+        given = self._given | self._learner._into(sums)
+        given[SEED + VECTORS] = np.ascontiguousarray(to_vectors, np.float32)
+        found = executable.run({name: given[name] for name in names})
+        return {name: found[GRAD + name] for name in self._learner.shapes}

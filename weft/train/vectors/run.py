@@ -1,7 +1,8 @@
 """A run over examples of several texts: the loss is one of their vectors, and its gradient goes back through each part.
 
 All vectors of a batch are computed first, in parts that memory allows; then the loss, and each part again with the
-gradient of its vectors. So a batch may be as large as is wanted, and how it is cut changes no bit.
+gradient of its vectors; a batch that is one part is not computed again. So a batch may be as large as is wanted, and
+how it is cut changes no bit.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class VectorRun(Run):
         valid: Sequence[Taught] = (),
         step_tokens: int,
     ) -> None:
-        of_lora = {name: shape for name, shape in learner.shapes.items() if name not in learner.start}
-        start = {**first_parameters(of_lora, options.seed), **learner.start}
+        start = first_parameters(learner.shapes, options.seed, learner.start)
+        learner.checkpoint.release()  # what is trained was read, and is not read again
         self.loss = _loss(options)
         super().__init__(learner, lessons, options, valid=valid, start=start, step_tokens=step_tokens)  # type: ignore[arg-type]
         self.measure_name = self._score_name() if valid else ""
@@ -99,11 +100,18 @@ class VectorRun(Run):
         import numpy as np
 
         chosen = [self.lessons[index] for index in batch]
-        columns = self.columns(chosen, self.parameters)
-        loss, grads = self.loss(columns, _labels(chosen))
+        parts = list(self.pieces(chosen))
+        begun = self.learner.begun(parts[0], self.parameters) if len(parts) == 1 else None
+        if begun is not None:
+            found = begun.vectors
+        else:
+            found = np.concatenate([self.learner.first_vectors(part, self.parameters) for part in parts])
+        loss, grads = self.loss(_columns(found, len(chosen)), _labels(chosen))
         to_vectors = np.stack(grads, axis=1).reshape(-1, grads[0].shape[1]).astype(np.float32)
         sums, first = self.learner.no_gradient(), 0
-        for part in self.pieces(chosen):
+        if begun is not None:
+            sums, parts = begun.gradients(to_vectors, sums), []
+        for part in parts:
             mine = to_vectors[first : first + len(part)]
             sums = self.learner.gradients(part, self.parameters, mine, sums)
             first += len(part)
@@ -120,8 +128,7 @@ class VectorRun(Run):
         import numpy as np
 
         found = np.concatenate([self.learner.vectors(part, parameters) for part in self.pieces(lessons)])
-        wide = found.reshape(len(lessons), -1, found.shape[1]).astype(np.float64)
-        return [wide[:, at] for at in range(wide.shape[1])]
+        return _columns(found, len(lessons))
 
     def measure(self) -> float:
         return self.check()["valid"]
@@ -173,6 +180,11 @@ def _loss(options: VectorOptions) -> losses.Loss:
     if options.loss == "binary":
         return losses.binary
     return losses.loss_of(options.loss, scale=options.sharpness, margin=options.margin, dims=options.dims)
+
+
+def _columns(vectors: np.ndarray, examples: int) -> list[np.ndarray]:
+    wide = vectors.reshape(examples, -1, vectors.shape[1]).astype("f8")
+    return [wide[:, at] for at in range(wide.shape[1])]
 
 
 def _labels(lessons: Sequence[Taught]) -> Any:
