@@ -78,3 +78,21 @@ def test_batches_hold_what_fits():
     ] * 3
     with pytest.raises(InputError, match="batch_tokens must be at least 1"):
         list(batches(lengths, range(6), 0))
+
+
+def test_threads_change_no_bit():
+    shapes = {"table": (900, 700), "norm": (700,), "matrix": (650, 300)}
+
+    def run(threads: int) -> list[bytes]:
+        draw = np.random.default_rng(5)
+        rule = AdamW(decay=0.01)
+        parameters = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        means, norms = rule.start(parameters), []
+        for number in range(1, 4):
+            gradient = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+            norms.append(clip(gradient, 1.0, threads))
+            rule.step(number, 1e-3, parameters, gradient, means, threads)
+        return [np.float64(norms).tobytes(), *(value.tobytes() for value in parameters.values())]
+
+    alone = run(1)
+    assert all(run(threads) == alone for threads in (2, 3, 16))

@@ -4,8 +4,10 @@ through."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 from weft.errors import BackendError, InputError
 from weft.frozen import frozen
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 Arrays = dict[str, "np.ndarray"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 BLOCK = 1 << 15  # numbers at a time, so that what is computed between stays in the cache
 SCHEDULES = ("constant", "linear", "cosine")
@@ -69,13 +73,21 @@ class AdamW:
         parameters: Arrays,
         gradient: Mapping[str, np.ndarray],
         means: tuple[Arrays, Arrays],
+        threads: int = 1,
     ) -> None:
         """Change the parameters and the means in place. `number` counts from 1."""
+
+        def change(block: tuple[float, list[np.ndarray]]) -> None:
+            self._step(number, rate, block[0], *block[1])
+
+        blocks = []
         for name, value in parameters.items():
             arrays = [array.reshape(-1) for array in (value, means[0][name], means[1][name], gradient[name])]
             decay = self.decay if value.ndim > 1 else 0.0  # of matrices: biases and norms keep their size
-            for first in range(0, value.size, BLOCK):
-                self._step(number, rate, decay, *(array[first : first + BLOCK] for array in arrays))
+            blocks += [
+                (decay, [array[first : first + BLOCK] for array in arrays]) for first in range(0, value.size, BLOCK)
+            ]
+        together(change, blocks, threads)
 
     def _step(
         self,
@@ -100,20 +112,36 @@ class AdamW:
         value -= np.float32(rate / first_part) * (first / root)
 
 
-def clip(gradient: Arrays, most: float) -> float:
+def clip(gradient: Arrays, most: float, threads: int = 1) -> float:
     """Scale the gradient down, in place, so that its norm is at most `most`, 0 for any; returns the norm it had."""
     import numpy as np
 
+    flat = [value.reshape(-1) for _, value in sorted(gradient.items())]
+    blocks = [value[first : first + BLOCK] for value in flat for first in range(0, value.size, BLOCK)]
     squares = 0.0
-    for _, value in sorted(gradient.items()):
-        flat = value.reshape(-1)
-        for first in range(0, flat.size, BLOCK):
-            squares += float(np.sum(np.square(flat[first : first + BLOCK], dtype=np.float64)))
+    for found in together(lambda block: float(np.sum(np.square(block, dtype=np.float64))), blocks, threads):
+        squares += found
     norm = math.sqrt(squares)
     if not math.isfinite(norm):
         advice = "use a smaller rate, or look for broken rows in the data"
         raise BackendError("train", "the gradient is not finite", advice=advice)
     if most and norm > most:
-        for value in gradient.values():
-            value *= np.float32(most / (norm + 1e-6))
+        factor = np.float32(most / (norm + 1e-6))
+        together(lambda block: np.multiply(block, factor, out=block), blocks, threads)
     return norm
+
+
+def together(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
+    """What `work` makes of each item, in their order. Items do not depend on each other, so neither do the bits on the
+    threads; numpy lets go of the interpreter inside a block."""
+    team = min(threads, len(items) // 8)
+    if team < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(team) as pool:
+        parts = pool.map(lambda part: [work(item) for item in part], _even(items, team))
+        return [result for part in parts for result in part]
+
+
+def _even(items: Sequence[Item], count: int) -> list[Sequence[Item]]:
+    ends = [len(items) * i // count for i in range(count + 1)]
+    return [items[first:end] for first, end in pairwise(ends)]

@@ -144,10 +144,11 @@ class Run:
         gradient = found.sums
         for value in gradient.values() if found.count != 1 else ():
             value /= value.dtype.type(found.count)
-        norm = clip(gradient, self.options.clip)
+        threads = getattr(self.learner.backend, "threads", 1)
+        norm = clip(gradient, self.options.clip, threads)
         rate = self._schedule.at(number)
         self._whole = False
-        self._rule.step(number, rate, self.parameters, gradient, self._means)
+        self._rule.step(number, rate, self.parameters, gradient, self._means, threads)
         result = StepResult(
             number,
             found.loss / found.count,
