@@ -9,7 +9,7 @@ from tiny_st import write_st_folder
 
 from weft.errors import FingerprintError, FormatError, InputError, UnsupportedError
 from weft.tiny import TextClassifier, Tiny
-from weft.tiny.folds import folds_of
+from weft.tiny.calibration import folds_of
 from weft.tiny.logistic import fit_head, log_softmax
 from weft.tiny.texts import embedder_of
 

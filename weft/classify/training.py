@@ -1,7 +1,7 @@
 """From rows with labels to a classifier: vectors once, a head, its temperature and threshold by texts it has not seen.
 
 Without validation data each fold of the rows is measured by a head trained on the others; the head that is kept has
-learnt all rows. Folds have a share of every label (`weft/tiny/folds.py`).
+learnt all rows. Folds have a share of every label (`weft/tiny/calibration.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from weft.classify.measures import Measures, measured, threshold_for
 from weft.embed import Embedder
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.tiny.calibration import fit_temperature
-from weft.tiny.folds import out_of_fold
+from weft.tiny.calibration import fit_temperature, out_of_fold
 from weft.tiny.logistic import fit_head, log_softmax
 from weft.train.data.rows import Data, Row, read_rows
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from weft.tiny.estimator import TinyClassifier as TinyClassifier
     from weft.tiny.layers import Layer as Layer
     from weft.tiny.network import Tiny as Tiny
+    from weft.tiny.policy import Policy as Policy
+    from weft.tiny.policy import Update as Update
     from weft.tiny.texts import TextClassifier as TextClassifier
     from weft.tiny.training import Epoch as Epoch
     from weft.tiny.training import Recipe as Recipe
@@ -25,10 +27,12 @@ _HOMES = {
     "Consolidation": "consolidation",
     "Epoch": "training",
     "Layer": "layers",
+    "Policy": "policy",
     "Recipe": "training",
     "TextClassifier": "texts",
     "Tiny": "network",
     "TinyClassifier": "estimator",
+    "Update": "policy",
 }
 
 __all__ = [*_HOMES]

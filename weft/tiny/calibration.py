@@ -1,13 +1,23 @@
-"""The temperature that makes probabilities mean what they say."""
+"""The temperature that makes probabilities mean what they say, and rows held out to find it.
+
+Each part of the rows is asked of a head that learnt the others. Every class is dealt out to the folds by itself: folds
+drawn without regard to classes take half of a class away where it has eight texts, and a temperature found with such
+heads is that of much worse ones.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from hashlib import sha256
 
 import numpy as np
 
-from weft.tiny.logistic import log_softmax
+from weft.errors import InputError
+from weft.tiny.logistic import Head, fit_head, log_softmax
 
+MANY, FEW = 5, 8  # folds where classes have many rows, and where they have few
+FEW_ROWS = 50  # of a class, in the mean
 COLDEST, HOTTEST = 0.02, 50.0
 STEPS = 60  # of golden section: the interval of logarithms shrinks from 8 to 1e-12
 
@@ -38,3 +48,48 @@ def fit_temperature(logits: np.ndarray, wanted: np.ndarray) -> float:
             right = low + ratio * (high - low)
             at_right = loss(right)
     return math.exp((low + high) / 2)
+
+
+def folds_of(texts: Sequence[str], y: np.ndarray) -> np.ndarray:
+    """The fold of each text with the class y [n]: 0, 1, … in the order of the digests of a class's texts. The order of
+    rows does not matter, and equal texts of a class are in one fold."""
+    count = FEW if len(y) < FEW_ROWS * len(np.unique(y)) else MANY
+    digests = [int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") for text in texts]
+    keys, found = np.asarray(digests, np.uint64), np.zeros(len(y), np.int64)
+    for label in np.unique(y).tolist():
+        rows = np.flatnonzero(y == label)
+        _, places = np.unique(keys[rows], return_inverse=True)
+        found[rows] = (places + label) % count  # classes of one text are in different folds
+    return found
+
+
+def out_of_fold(
+    texts: Sequence[str], vectors: np.ndarray, wanted: np.ndarray, count: int, c: float
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Logits of each row by a head that has not learnt it, its label, and how many folds there were. `wanted` has the
+    number of each row's label [n], or the probabilities of labels [n, count], of which the likeliest counts. A row that
+    is the only one of its label cannot be left out: it is not measured."""
+    chances, y = (wanted, wanted.argmax(axis=1)) if wanted.ndim == 2 else (None, wanted)
+    folds = folds_of(texts, y)
+    logits, labels = [], []
+    for fold in np.unique(folds):
+        inside = folds != fold
+        if chances is not None:
+            if inside.any():
+                logits.append(fit_head(vectors[inside], chances[inside], count, c=c).logits(vectors[~inside]))
+                labels.append(y[~inside])
+            continue
+        known = np.unique(y[inside])
+        asked = np.flatnonzero(~inside & np.isin(y, known))
+        if not len(asked) or len(known) < 2:
+            continue
+        head = fit_head(vectors[inside], np.searchsorted(known, y[inside]), len(known), c=c)
+        weight = np.zeros((count, vectors.shape[1]), np.float32)
+        bias = np.full(count, -1e4, np.float32)  # labels that this head has not met are impossible to it
+        weight[known], bias[known] = head.weight, head.bias
+        logits.append(Head(weight, bias).logits(vectors[asked]))
+        labels.append(y[asked])
+    if not logits:
+        advice = "give more rows, or rows to measure with"
+        raise InputError("classify", "are too few to measure with a part of them", field="data", advice=advice)
+    return np.concatenate(logits), np.concatenate(labels), len(logits)

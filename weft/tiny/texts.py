@@ -11,8 +11,7 @@ import numpy as np
 
 from weft.errors import FingerprintError, FormatError, InputError
 from weft.tiny import files
-from weft.tiny.calibration import fit_temperature
-from weft.tiny.folds import out_of_fold
+from weft.tiny.calibration import fit_temperature, out_of_fold
 from weft.tiny.layers import Layer
 from weft.tiny.logistic import fit_head
 from weft.tiny.network import Tiny

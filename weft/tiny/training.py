@@ -184,16 +184,29 @@ class Trainee:
                 one.grad = one.grad + change
 
 
-def _loss_of(layers: tuple[Layer, ...], parameters: list[Any]) -> Callable[[Any, Any], Any]:
-    """The mean loss of a batch: cross entropy with what is wanted of each class, or half the squared distance."""
+def logits_of(layers: tuple[Layer, ...], parameters: list[Any]) -> Callable[[Any], Any]:
+    """The outputs of rows that can be differentiated; those of a softmax before it. Parameters are the weight and the
+    bias of each layer."""
 
-    def loss(x: Any, wanted: Any) -> Any:
+    def forward(x: Any) -> Any:
         for number, layer in enumerate(layers):
             x = ag.linear(x, parameters[2 * number], parameters[2 * number + 1])
             if layer.activation == "leaky_relu":
                 x = ag.leaky_relu(x, layer.slope)
             elif layer.activation not in ("linear", "softmax"):
                 x = ag.activation(x, layer.activation)
+        return x
+
+    return forward
+
+
+def _loss_of(layers: tuple[Layer, ...], parameters: list[Any]) -> Callable[[Any, Any], Any]:
+    """The mean loss of a batch: cross entropy with what is wanted of each class, or half the squared distance."""
+
+    forward = logits_of(layers, parameters)
+
+    def loss(x: Any, wanted: Any) -> Any:
+        x = forward(x)
         rows = x.shape[0]
         if layers[-1].activation == "softmax":
             return (ag.log_softmax(x) * wanted).sum() * (-1.0 / rows)
