@@ -18,7 +18,7 @@ from examples.dates import row
 MODEL = "smollm2-135m-instruct"
 STEPS, CLOSE = 200, 20  # all, and those whose losses are compared one by one
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-OPTIONS: dict[str, Any] = {"rank": 8, "alpha": 16, "rate": 1e-3, "batch_tokens": 40, "loss": "all", "seed": 0}
+OPTIONS: dict[str, Any] = {"rank": 8, "alpha": 16, "rate": 2e-4, "batch_tokens": 26, "loss": "all", "seed": 0}
 
 
 def rows() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
