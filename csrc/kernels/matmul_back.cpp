@@ -5,6 +5,7 @@
 // Method   a task is up to 256 rows of grad and 256 columns of y; it widens 64 rows of W at a time and adds their products: a
 //          chain over N for each element
 // Bound    arithmetic; widening W is some hundredths of it for 256 rows
+#include "kernels/grouped_rows.h"
 #include "kernels/strips.h"
 #include "kernels/weight_rows.h"
 
@@ -18,26 +19,13 @@ KERNEL(matmul_back) {
   float *y = call.out[0].as<float>(), *tile = reinterpret_cast<float*>(worker.scratch);
   const int64_t across = (inner + kDepth - 1) / kDepth;
   const int64_t share = larger(32, smaller(256, rows * across / (4 * worker.count)));
-  // A worker knows only the sizes before its first task, so a stack has as many tasks as any starts could need.
-  const int64_t pieces = starts ? smaller(weight.matrices, rows) + rows / share : parts(rows, share);
-  for (int64_t task; (task = worker.next(pieces * across)) < pieces * across;) {
+  const GroupedRows groups{starts, weight.matrices, rows, share};
+  const int64_t tasks = groups.pieces() * across;
+  for (int64_t task; (task = worker.next(tasks)) < tasks;) {
     const int64_t k = task % across * kDepth, wide = smaller(kDepth, inner - k);
-    int64_t index = task / across, matrix = 0, first = index * share, end = smaller(rows, first + share);
-    for (int64_t from = 0, to = 0; starts; from = to, ++matrix) {
-      if (matrix == weight.matrices) {
-        first = end = 0;
-        break;
-      }
-      to = larger(from, smaller(rows, starts[matrix + 1]));  // whatever starts say, rows exist and are in order
-      if (index < parts(to - from, share)) {
-        first = from + index * share, end = smaller(to, first + share);
-        break;
-      }
-      index -= parts(to - from, share);
-    }
-    const int64_t count = end - first;
+    const auto [matrix, first, count] = groups.piece(task / across);
     if (count <= 0) continue;
-    for (int64_t i = first; i < end; ++i) clear(y + i * inner + k, wide);
+    for (int64_t i = first; i < first + count; ++i) clear(y + i * inner + k, wide);
     const WeightRows source{weight, matrix, tile};
     for (int64_t n = 0; n < outer; n += WeightRows::kTileRows) {
       const int64_t here = smaller(WeightRows::kTileRows, outer - n);

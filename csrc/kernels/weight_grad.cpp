@@ -1,7 +1,8 @@
-// weight_grad: into + gradᵀ x, sequence by sequence.
+// weight_grad: into + gradᵀ x, sequence by sequence; of a stack, each matrix from its own rows.
 //
 // Meaning  weft/ops/training.py
-// Layout   grad [M, N], x [M, K], into, y [N, K] contiguous; segments i32 [B+1]; rows i32 [M] or absent; y may be into
+// Layout   grad [M, N], x [M, K], into, y [N, K] or [E, N, K] contiguous; segments i32 [B+1]; rows i32 [M] or absent;
+//          starts i32 [E+1] or absent, with rows; y may be into
 // Method   a task owns a block of the result; of some sequences at a time it puts the columns of both sides together that
 //          meet in a tile; a sequence's product is a chain over its rows from zero, in registers, then added
 // Bound    arithmetic
@@ -126,14 +127,21 @@ void add_long(const Block& block, int64_t first, int64_t count, float* part) {
 }  // namespace
 
 KERNEL(weight_grad) {
-  const int64_t rows = call.in[0].rows(), outer = call.in[0].cols(), inner = call.in[1].cols();
-  const float *grad = call.in[0].as<float>(), *x = call.in[1].as<float>(), *into = call.in[3].as<float>();
+  const int64_t all = call.in[0].rows(), outer = call.in[0].cols(), inner = call.in[1].cols();
   const int32_t *segments = call.in[2].as<int32_t>(), *tokens = call.in[4].present() ? call.in[4].as<int32_t>() : nullptr;
-  const int64_t batch = call.in[2].size() - 1;
-  float *y = call.out[0].as<float>(), *scratch = reinterpret_cast<float*>(worker.scratch);
+  const int32_t* starts = call.n_in > 5 && call.in[5].data ? call.in[5].as<int32_t>() : nullptr;
+  const int64_t batch = call.in[2].size() - 1, matrices = starts ? call.in[3].dim[0] : 1;
+  float* scratch = reinterpret_cast<float*>(worker.scratch);
   const Tiling tiling(outer, inner, worker.count);
-  for (int64_t task; (task = worker.next(tiling.tasks)) < tiling.tasks;) {
-    const auto [n, tall, k, wide] = tiling.at(task);
+  for (int64_t task; (task = worker.next(matrices * tiling.tasks)) < matrices * tiling.tasks;) {
+    const auto [n, tall, k, wide] = tiling.at(task % tiling.tasks);
+    const int64_t matrix = task / tiling.tasks;
+    // Whatever starts say, rows exist and are in order.
+    const int64_t from = starts ? larger(0, smaller(all, starts[matrix])) : 0;
+    const int64_t rows = starts ? larger(0, smaller(all, starts[matrix + 1]) - from) : all;
+    const float *grad = call.in[0].as<float>() + from * outer, *x = call.in[1].as<float>() + from * inner;
+    const float* into = call.in[3].as<float>() + matrix * outer * inner;
+    float* y = call.out[0].as<float>() + matrix * outer * inner;
     const Block block{grad, x, y, outer, inner, n, tall, k, wide};
     if (y != into)
       for (int64_t i = n; i < n + tall; ++i)
@@ -144,7 +152,7 @@ KERNEL(weight_grad) {
       if (sequences) add_sequences(block, begin, ends, sequences, scratch);
       held = sequences = 0;
     };
-    each_sequence(segments, batch, tokens, rows, [&](int64_t first, int64_t count) {
+    each_sequence(segments, batch, tokens ? tokens + from : nullptr, rows, [&](int64_t first, int64_t count) {
       if (!count) return;
       if (held + count > kRowsHeld) add_held();
       if (count > kMostRows) return add_long(block, first, count, scratch);

@@ -72,3 +72,19 @@ def write_case(folder: Path, name: str, seed: int = 1) -> Path:
     (folder / "adapter_config.json").write_text(json.dumps(CASES[name][1]))
     write_safetensors(folder / "adapter_model.safetensors", tensors(name, seed))
     return folder
+
+
+def each(folder: Path, cfg: dict[str, Any], seed: int, experts: Any, **more: Any) -> Path:
+    """An adapter on the matrices of these experts, as modules of their own."""
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({**BASE, "target_modules": EACH, **more}))
+    tensors = {}
+    for key, (rows, cols) in ((k, s) for k, s in tiny.shapes(cfg).items() if ".experts." in k):
+        if int(key.split(".experts.")[1].split(".")[0]) in experts:
+            at, number = f"base_model.model.{key.removesuffix('.weight')}", seed * 10_007 + 3 * len(tensors)
+            tensors[f"{at}.lora_A.weight"] = 0.5 * tiny.uniform(number, 3 * cols).reshape(3, cols)
+            tensors[f"{at}.lora_B.weight"] = 0.5 * tiny.uniform(number + 1, 3 * rows).reshape(rows, 3)
+            if more.get("use_dora"):
+                tensors[f"{at}.lora_magnitude_vector"] = 1 + 0.2 * tiny.uniform(number + 2, rows)
+    write_safetensors(folder / "adapter_model.safetensors", {k: v.astype(np.float32) for k, v in tensors.items()})
+    return folder

@@ -63,8 +63,8 @@ def test_sequences_of_one_batch_have_adapters_of_their_own(tmp_path: Path) -> No
     write_gguf(tmp_path / "m.gguf", gguf_tensors(cfg, views), gguf_from_config(cfg))
     folders = {}
     for seed in (1, 2):
-        folders[f"a{seed}"] = each(tmp_path / f"a{seed}", cfg, seed, range(cfg["num_experts"]))
-    folders["some"] = each(tmp_path / "some", cfg, 3, (1, 4))  # the other experts stay as they are
+        folders[f"a{seed}"] = cases.each(tmp_path / f"a{seed}", cfg, seed, range(cfg["num_experts"]))
+    folders["some"] = cases.each(tmp_path / "some", cfg, 3, (1, 4))  # the other experts stay as they are
 
     def run(engine: Engine, names: list[str | None]) -> list[list[int]]:
         prompts = [tiny.token_ids(cfg, 9, seed=place).tolist() for place in range(len(names))]
@@ -91,27 +91,11 @@ def test_sequences_of_one_batch_have_adapters_of_their_own(tmp_path: Path) -> No
         assert alone[8:-1].argmax(axis=1).tolist() == found[None][place]
 
 
-def each(folder: Path, cfg: dict, seed: int, experts: object, **more: object) -> Path:
-    """An adapter on the matrices of these experts, as modules of their own."""
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text(json.dumps({**cases.BASE, "target_modules": cases.EACH, **more}))
-    tensors = {}
-    for key, (rows, cols) in ((k, s) for k, s in tiny.shapes(cfg).items() if ".experts." in k):
-        if int(key.split(".experts.")[1].split(".")[0]) in experts:
-            at, number = f"base_model.model.{key.removesuffix('.weight')}", seed * 10_007 + 3 * len(tensors)
-            tensors[f"{at}.lora_A.weight"] = 0.5 * tiny.uniform(number, 3 * cols).reshape(3, cols)
-            tensors[f"{at}.lora_B.weight"] = 0.5 * tiny.uniform(number + 1, 3 * rows).reshape(rows, 3)
-            if more.get("use_dora"):
-                tensors[f"{at}.lora_magnitude_vector"] = 1 + 0.2 * tiny.uniform(number + 2, rows)
-    write_safetensors(folder / "adapter_model.safetensors", {k: v.astype(np.float32) for k, v in tensors.items()})
-    return folder
-
-
 @pytest.mark.parametrize("kind", ["dora", "blend"])
 def test_dora_and_blends_are_those_of_weights_that_they_are_merged_into(tmp_path: Path, kind: str) -> None:
     dora = {"use_dora": True} if kind == "dora" else {}
     decoder, ids = decoder_of(tmp_path, "qwen3_moe"), tiny.token_ids(QWEN3_MOE, TOKENS)
-    folders = [each(tmp_path / f"a{seed}", QWEN3_MOE, seed, (0, 2, 3, 7), **dora) for seed in (1, 2)]
+    folders = [cases.each(tmp_path / f"a{seed}", QWEN3_MOE, seed, (0, 2, 3, 7), **dora) for seed in (1, 2)]
     adapters = [decoder.adapters.load(f"a{place}", folder) for place, folder in enumerate(folders)]
     shares = [1.0] if kind == "dora" else [0.75, -0.5]
     merged = tiny.weights(QWEN3_MOE)

@@ -32,6 +32,13 @@ BLOCK = 256  # columns of whole blocks of every type
 CALMED = ("granitemoehybrid", "qwen3_5_moe_text", "qwen3_next")
 OWN_EXPERTS = ("gpt_oss",)  # in forms of their own, which opening a file changes: they stay in f32
 
+# A config of each type with experts; their matrices are trained in cases of their own.
+MIXTURES = (
+    *("gpt_oss", "granitemoehybrid-experts", "lfm2_moe", "mixtral", "nemotron_h-experts"),
+    *("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
+)
+OF_EXPERTS = "+experts"  # ends the name of such a case
+
 DECODERS = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg)]
 
 
@@ -52,7 +59,8 @@ def cases() -> dict[str, tuple[dict[str, Any], str]]:
         first.setdefault(tiny.CONFIGS[name]["model_type"], name)
     for kind, name in first.items():
         found |= {f"{kind}/{dtype}": (wide(tiny.CONFIGS[name]), dtype) for dtype in TYPES}
-    return found
+    found |= {name + OF_EXPERTS: (tiny.CONFIGS[name], "f32") for name in MIXTURES}
+    return found | {f"qwen3_moe/{dtype}{OF_EXPERTS}": (wide(tiny.CONFIGS["qwen3_moe"]), dtype) for dtype in TYPES}
 
 
 def blocks(name: str, shape: tuple[int, ...], seed: int, dtype: str) -> TensorView:
@@ -96,8 +104,9 @@ def checkpoint_of(folder: Path, cfg: dict[str, Any], dtype: str) -> Checkpoint:
 ROUTERS = (".gate.weight", ".router.weight", ".router.layer.weight")  # of transformers, which are no linear layers
 
 
-def changes(checkpoint: Checkpoint) -> dict[str, LowRank]:
-    """A change of every matrix that rows are multiplied by in the layers, but routers and experts."""
+def changes(checkpoint: Checkpoint, name: str = "") -> dict[str, LowRank]:
+    """A change of every matrix that rows are multiplied by in the layers, but routers and experts; or of experts only,
+    where the name of the case says so."""
     module = model_module(checkpoint.model_type)
     with Trace("products") as trace:
         config = read_config(module.Config, checkpoint.config)
@@ -108,7 +117,8 @@ def changes(checkpoint: Checkpoint) -> dict[str, LowRank]:
         for instr in trace.program().body
         if instr.op == "matmul"
     }
-    kept = [name for name, shape in sorted(names.items()) if len(shape) == 2 and not name.endswith(ROUTERS)]
+    axes = 3 if name.endswith(OF_EXPERTS) else 2
+    kept = [name for name, shape in sorted(names.items()) if len(shape) == axes and not name.endswith(ROUTERS)]
     return {name: LowRank(RANK, SCALE) for name in kept if ".layers." in name}
 
 

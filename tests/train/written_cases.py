@@ -23,6 +23,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-whole": ("qwen2", {"modules_to_save": ["embed_tokens", "layers.1.self_attn.k_proj"], "rank": 2}),
     "qwen3-rslora": ("qwen3", {"rank": 5, "alpha": 4.0, "rslora": True}),
     "phi3-rslora": ("phi3", {"rank": 5, "alpha": 4.0, "rslora": True}),
+    **{f"{name}+experts": (name, {"targets": "experts", "rank": 2, "alpha": 3.0}) for name in gradient_cases.MIXTURES},
+    "qwen3_moe+all": ("qwen3_moe", {"targets": "all-linear,experts", "rank": 3, "rslora": True}),
+    "qwen3_moe+down": ("qwen3_moe", {"targets": r".*layers\.1\.mlp\.experts\.down_proj", "rank": 2}),
 }
 
 
@@ -34,7 +37,8 @@ def write(folder: Path, name: str) -> tuple[Path, Path]:
     weights = products(checkpoint)
     modules = choose(weights, options.targets, model_type=checkpoint.model_type)
     whole = whole_modules(checkpoint, options.modules_to_save)
-    changes = changes_of(weights, [one for one in modules if one not in whole], LowRank(options.rank, options.scale))
+    adapted = [one for one in modules if one not in whole]
+    changes = changes_of(weights, adapted, LowRank(options.rank, options.scale), checkpoint.model_type)
     learner = Learner(
         checkpoint, changes, weights=[name for names in whole.values() for name in names], backend="reference"
     )

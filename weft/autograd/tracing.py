@@ -146,7 +146,7 @@ class Tracer:
         if op.name == "product" and operands[0].ndim == 1:  # sums over a batch are of rows
             return self.record(op, [operands[0].reshape(1, -1), operands[1]], attrs).reshape(-1)
         if op.name == "product" and self._computed(operands[1]):
-            return self._pairs(*operands)
+            return self._pairs(operands[0], operands[1])
         trained = any(one is not None and self._depends(one) for one in operands)
         rows = operands[0].ndim > 1
         tensors = [None if one is None else self._tensor(op, i, one, rows) for i, one in enumerate(operands)]

@@ -150,21 +150,30 @@ class _Reverse:
         known = self.sums.get(name)
         value = self.program.table[name]
         known = self.trace.input(INTO + name, value.shape, value.dtype) if known is None else known
-        if TRAINED.get(instr.op) != index or len(value.shape) != (1 if instr.op in ("add", "mul") else 2):
+        starts = instr.inputs[2] if instr.op == "product" else None
+        rank = 1 if instr.op in ("add", "mul") else 2 if starts is None else 3
+        if TRAINED.get(instr.op) != index or len(value.shape) != rank:
             operand = instr.meaning.operands[index].name
             raise UnsupportedError("differentiate", f"{operand} of {instr.op} cannot be trained: it is {name}")
         if instr.op == "take_rows":
             self.sums[name] = table_grad(grad, self.live[cast(str, instr.inputs[1])], known)
             return
         x = self.live[cast(str, instr.inputs[0])]
-        starts, rows, each = self._owners(grad)
+        if starts is not None:  # `group` made it, and says which token each row is of
+            writer = self.program.writer.get(starts)
+            if writer is None or self.program.body[writer].op != "group":
+                raise UnsupportedError("differentiate", f"{name} is a stack whose rows no `group` has sorted")
+            tokens = self.live[self.program.body[writer].outputs[0]]
+            self.sums[name] = weight_grad(grad, x, self._segments(), known, tokens, self.live[starts])
+            return
+        owners, rows, each = self._owners(grad)
         if instr.op == "product":
             if each != 1:
                 raise UnsupportedError("differentiate", f"{name} is multiplied by {each} rows of each token")
-            self.sums[name] = weight_grad(_flat(grad), _flat(x), starts, known, rows)
+            self.sums[name] = weight_grad(_flat(grad), _flat(x), owners, known, rows)
         else:
             grad = mul(grad, x) if instr.op == "mul" else grad
-            self.sums[name] = row_grad(_flat(grad), starts, known, rows, each=each)
+            self.sums[name] = row_grad(_flat(grad), owners, known, rows, each=each)
 
     def _owners(self, grad: Tensor) -> tuple[Tensor, Tensor | None, int]:
         """Where each sequence's rows of a gradient begin, which tokens they belong to, and how many rows each has."""
@@ -172,10 +181,13 @@ class _Reverse:
         per = size if isinstance(size, Dim) else Dim(T=1)
         if per.B:
             return self.trace.input(SEQUENCES, (B + 1,), "i32"), None, per.B
+        return self._segments(), self.live["rows"] if per.L else None, per.L or per.T
+
+    def _segments(self) -> Tensor:
         starts = self.live.get(self.segments)
         if starts is None:
             raise InputError("differentiate", f"{self.program.name} has no input {self.segments!r}", field="segments")
-        return starts, self.live["rows"] if per.L else None, per.L or per.T
+        return starts
 
     def _outputs(self) -> None:
         for value in self.program.outputs:

@@ -13,7 +13,8 @@ import numpy as np
 from weft.ops.backward import SECOND, back_cost, back_shape
 from weft.ops.elementwise import capped
 from weft.ops.gather import check_rows
-from weft.ops.matmul import product_cost, product_shape
+from weft.ops.matmul import GROUPS, matmul, product_cost, product_shape
+from weft.ops.matmul import product as grouped_product
 from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
 from weft.ops.samples import SCALES, integers, normal, segments, strided, ugly, weight
@@ -22,19 +23,22 @@ from weft.ops.tolerance import chain
 
 
 @op
-def product(x: Array, weight: Array) -> Array:
-    """x times a matrix that is trained.  x [..., K], weight [N, K] -> [..., N]"""
-    return x @ weight.T
+def product(x: Array, weight: Array, starts: Integers | None = None) -> Array:
+    """x times a matrix that is trained.  x [..., K], weight [N, K] -> [..., N]
+
+    With starts [E+1] it is E products: rows starts[e] to starts[e + 1] of x [R, K] times matrix e of weight [E, N, K].
+    """
+    return grouped_product(x, weight, None, starts)
 
 
 @product.shape
-def product_of_arrays_shape(x: Spec, weight: Spec) -> Spec:
-    return product_shape("product", x, weight, None)
+def product_of_arrays_shape(x: Spec, weight: Spec, starts: Spec | None) -> Spec:
+    return product_shape("product", x, weight, None, starts)
 
 
 @product.cost
-def product_of_arrays_cost(x: Spec, weight: Spec) -> Cost:
-    return product_cost(x, weight, None)
+def product_of_arrays_cost(x: Spec, weight: Spec, starts: Spec | None) -> Cost:
+    return product_cost(x, weight, None, starts)
 
 
 @product.samples
@@ -44,25 +48,29 @@ def product_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield (normal(rng, 2, 3, 32), normal(rng, 5, 32)), {}
     yield (strided(rng, 5, 33), strided(rng, 17, 33)), {}
     yield (ugly(rng, 5, 65), normal(rng, 17, 65)), {}
+    for sizes in GROUPS:
+        yield (normal(rng, sum(sizes), 100), normal(rng, len(sizes), 17, 100), segments(sizes)), {}
+    yield (strided(rng, 5, 33), normal(rng, 2, 3, 33), segments([2, 3])), {}
 
 
 @product.vjp
-def product_vjp(grad: np.ndarray, x: np.ndarray, weight: np.ndarray) -> tuple[Any, ...]:
-    return grad @ weight, grad.reshape(-1, grad.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+def product_vjp(grad: np.ndarray, x: np.ndarray, weight: np.ndarray, starts: Any = None) -> tuple[Any, ...]:
+    to_x, to_weight, *_ = matmul.gradient(grad, x, weight, None, starts)
+    return to_x, to_weight, None
 
 
 product.tolerance(f32=chain(1024), because="one f32 chain over K")
 
 
 @op
-def product_back(grad: Array, weight: Array) -> Array:
-    """The gradient at x of product.  grad [..., N], weight [N, K] -> [..., K]"""
-    return grad @ weight
+def product_back(grad: Array, weight: Array, starts: Integers | None = None) -> Array:
+    """The gradient at x of product.  grad [..., N], weight [N, K] -> [..., K], or with starts as for product"""
+    return grouped_product(grad, weight.swapaxes(-1, -2), None, starts)
 
 
 @product_back.shape
-def product_back_shape(grad: Spec, weight: Spec) -> Spec:
-    return back_shape("product_back", grad, weight)
+def product_back_shape(grad: Spec, weight: Spec, starts: Spec | None) -> Spec:
+    return back_shape("product_back", grad, weight, starts)
 
 
 product_back.cost(back_cost)
@@ -75,6 +83,9 @@ def product_back_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield (normal(rng, 2, 3, 5), normal(rng, 5, 32)), {}
     yield (strided(rng, 5, 17), strided(rng, 17, 33)), {}
     yield (ugly(rng, 5, 65), normal(rng, 65, 17)), {}
+    for sizes in GROUPS:
+        yield (normal(rng, sum(sizes), 17), normal(rng, len(sizes), 17, 100), segments(sizes)), {}
+    yield (strided(rng, 5, 3), normal(rng, 2, 3, 33), segments([2, 3])), {}
 
 
 product_back.no_gradient(SECOND)
@@ -82,8 +93,8 @@ product_back.tolerance(f32=chain(1024), because="one f32 chain over N")
 
 
 @product.back
-def back_of_product(grad: Any, x: Any, weight: Any) -> tuple[Any, ...]:
-    return product_back(grad, weight), None  # the weight's is weight_grad, which knows the sequences
+def back_of_product(grad: Any, x: Any, weight: Any, starts: Any = None) -> tuple[Any, ...]:
+    return product_back(grad, weight, starts), None, None  # the weight's is weight_grad, which knows the sequences
 
 
 def _check_batch(where: str, grad: Spec, starts: Spec, rows: Spec | None, each: int = 1) -> None:
@@ -101,12 +112,27 @@ def _by_sequence(count: int, starts: np.ndarray, rows: np.ndarray | None) -> Ite
 
 
 @op(in_place=(("into",),))
-def weight_grad(grad: Array, x: Array, segments: Integers, into: Array, rows: Integers | None = None) -> Array:
+def weight_grad(
+    grad: Array,
+    x: Array,
+    segments: Integers,
+    into: Array,
+    rows: Integers | None = None,
+    starts: Integers | None = None,
+) -> Array:
     """The gradient of a trained matrix, added to that of the batch so far.  grad [M, N], x [M, K], segments [B+1],
     into [N, K], rows [M] or absent -> [N, K]
 
-    Row m belongs to token rows[m], or to token m where rows is absent.
+    Row m belongs to token rows[m], or to token m where rows is absent. With starts [E+1] it is the gradient of a stack,
+    into [E, N, K]: rows starts[e] to starts[e + 1], whose tokens rise, are of matrix e.
     """
+    if starts is not None:
+        assert rows is not None
+        groups = [slice(first, end) for first, end in pairwise(starts)]
+        each = [
+            weight_grad.reference(grad[mine], x[mine], segments, one, rows[mine]) for mine, one in zip(groups, into)
+        ]
+        return np.stack(each)
     total = into
     for mine in _by_sequence(len(grad), segments, rows):
         total = total + grad[mine].T @ x[mine]
@@ -114,17 +140,21 @@ def weight_grad(grad: Array, x: Array, segments: Integers, into: Array, rows: In
 
 
 @weight_grad.shape
-def weight_grad_shape(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Spec:
+def weight_grad_shape(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec | None, starts: Spec | None) -> Spec:
     _check_batch("weight_grad", grad, segments, rows)
     fits = x.rank == 2 and x.shape[0] == grad.shape[0]
     require(fits, "weight_grad", f"must have the rows of grad {grad}", field="x", given=x)
-    wanted = (grad.shape[1], x.shape[1])
+    wanted: tuple[Any, ...] = (grad.shape[1], x.shape[1])
+    if starts is not None:
+        require(rows is not None, "weight_grad", "must be given with starts", field="rows", given=rows)
+        require(starts.rank == 1, "weight_grad", "must be [E+1]", field="starts", given=starts)
+        wanted = (starts.shape[0] - 1, *wanted)
     require(into.shape == wanted, "weight_grad", f"must be {list(wanted)}", field="into", given=into)
     return into
 
 
 @weight_grad.cost
-def weight_grad_cost(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Cost:
+def weight_grad_cost(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec | None, starts: Spec | None) -> Cost:
     return Cost(flops=2 * grad.size * x.shape[1], bytes=grad.nbytes + x.nbytes + 2 * into.nbytes)
 
 
@@ -140,6 +170,13 @@ def weight_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield (normal(rng, 4, 3), normal(rng, 4, 17), segments([5, 2, 3]), normal(rng, 3, 17), some), {}
     yield (strided(rng, 9, 5), strided(rng, 9, 33), segments([4, 5]), np.zeros((5, 33), np.float32)), {}
     yield (ugly(rng, 9, 5), normal(rng, 9, 33), segments([4, 5]), np.zeros((5, 33), np.float32)), {}
+    for sizes in GROUPS:
+        tokens = sum(sizes)
+        owners = np.concatenate([np.sort(rng.choice(tokens, size, replace=False)) for size in sizes])
+        lengths = [tokens - tokens // 3, tokens // 3]
+        into = normal(rng, len(sizes), 5, 33)
+        given = normal(rng, tokens, 5), normal(rng, tokens, 33), segments(lengths), into
+        yield (*given, integers(owners), segments(sizes)), {}
 
 
 weight_grad.no_gradient(SECOND)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dtype import DTYPES
 from weft.errors import InputError, UnsupportedError, WeightError
 from weft.frozen import frozen
+from weft.runtime.adapters.targets import OF_EXPERTS
 from weft.runtime.checkpoint import Checkpoint, Tensor, open_checkpoint
 from weft.train.adapter import spellings
 from weft.train.data.encode import Encoder
@@ -132,6 +133,9 @@ def _changed(checkpoint: Checkpoint, modules: Mapping[str, AdaptedModule], type:
     """The changed tensors by their names in the file; each is made when it is written."""
     found: dict[str, TensorView] = {}
     for given, module in modules.items():
+        if module.matrices > 1 or OF_EXPERTS.fullmatch(given):
+            what = f"{given[:120]}: an adapter of experts cannot be merged"
+            raise UnsupportedError("merge", what, advice="serve it beside its base")
         stored = next(filter(None, (_stored(checkpoint, name) for name in spellings(given, checkpoint))), None)
         if stored is None:
             tied = "; its weights are those of the embedding" if given.endswith("lm_head") else ""

@@ -21,7 +21,7 @@ class Learning:
     """What all kinds of training have.
 
     rank, alpha    of each adapted matrix; its change is scaled by alpha / rank, with `rslora` by alpha / sqrt(rank)
-    targets        "all-linear", names of modules, or a regular expression for their whole names
+    targets        "all-linear", names of modules, or a regular expression for their whole names; "experts" are named
     rate, schedule the rate after the warm-up, which takes a part `warmup` of all steps, and what becomes of it
     epochs, steps  how often all rows are learnt, or how many steps are made, whatever the rows
     decay, clip    AdamW's decay of the matrices; the most that a gradient's norm may be, 0 for any

@@ -230,7 +230,8 @@ class Run:
         """Write the matrices, or the best ones, as an adapter of PEFT, which weft, peft and others load."""
         chosen = self.best[1] if best and self.best is not None else self.parameters
         dropout = getattr(self.options, "dropout", 0.0)
-        given = {"rslora": self.options.rslora, "dropout": dropout, "whole": self.learner.weights, **about}
+        given: dict[str, Any] = {"rslora": self.options.rslora, "dropout": dropout, "whole": self.learner.weights}
+        given |= {"model_type": self.learner.checkpoint.model_type, **about}
         write_adapter(folder, self.learner.changes, chosen, base=base, **given)
 
 
@@ -250,5 +251,5 @@ def first_parameters(
         else:
             own = int.from_bytes(sha256(f"{seed} {name}".encode()).digest()[:8], "big")
             draws = np.random.Generator(np.random.PCG64(own)).random(shape, np.float64)
-            made[name] = ((2 * draws - 1) / math.sqrt(shape[1])).astype(np.float32)
+            made[name] = ((2 * draws - 1) / math.sqrt(shape[-1])).astype(np.float32)
     return made

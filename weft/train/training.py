@@ -27,7 +27,7 @@ from weft.train.learner import Choice, Learner, Lesson, choose_compute
 from weft.train.options import Options, given_options
 from weft.train.preference import PreferenceRun, flat_lessons
 from weft.train.run import STEP_TOKENS, Run, first_parameters
-from weft.train.targets import changes_of, choose, products, whole_modules
+from weft.train.targets import changes_of, check_dropout, choose, products, whole_modules
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Base:
     end: int | None
     vocab_size: int
     positions: int
-    weights: Mapping[str, tuple[int, int]]  # that can be adapted
+    weights: Mapping[str, tuple[int, ...]]  # that can be adapted
 
     @classmethod
     def open(cls, model: str | os.PathLike[str]) -> Base:
@@ -166,8 +166,9 @@ class Training(kept.Keeping):
         if not modules:
             what = "names every target, so that nothing is left to adapt"
             raise InputError("train", what, field="modules_to_save", given=list(self.options.modules_to_save))
+        check_dropout(modules, self.options.dropout)
         change = LowRank(self.options.rank, self.options.scale)
-        return changes_of(self.base.weights, modules, change), None
+        return changes_of(self.base.weights, modules, change, model_type), None
 
     def _choose_compute(self, resume: bool, first: Any) -> Choice | None:
         """Settle what products are computed in; what "auto" found, if it was measured. A run that goes on keeps what it

@@ -75,7 +75,7 @@ PEFT_ENDS = {
 }
 # The parameters of a module of experts that may be adapted, in the order in which transformers declares them. PEFT
 # wraps the module once for each, the first one innermost; a tensor's name says only how far inside it is: "base_layer".
-EXPERT_PARAMETERS = ("gate_up_proj", "down_proj")
+EXPERT_PARAMETERS = ("gate_up_proj", "up_proj", "down_proj")
 INSIDE = ".base_layer"
 MLX_ENDS = {".lora_a": "down", ".lora_b": "up", ".m": "magnitude"}
 

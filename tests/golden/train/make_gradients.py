@@ -87,8 +87,37 @@ def model_of(cfg: dict[str, Any], dtype: str) -> Any:
     return model
 
 
-def changed(model: Any, trained: dict[str, torch.Tensor]) -> None:
+# What the matrices of experts are called in files, and the parameter of transformers that has them all.
+ROLES = {"gate_proj": 0, "w1": 0, "up_proj": 1, "w3": 1, "down_proj": 2, "w2": 2}
+
+
+def with_experts(model: Any, kind: str, trained: dict[str, torch.Tensor]) -> None:
+    """Add the low-rank products to the matrices of all experts."""
+    for name in sorted({name.partition(".")[2] for name in trained}):
+        stored, _, part = name.removesuffix(":each").partition(":")
+        base, _, own = stored.removesuffix(".weight").replace(".each.", ".").rpartition(".")
+        role = (0 if part.startswith("0-") else 1) if part else ROLES[own]
+        module = model.get_submodule(base.replace(".block_sparse_moe.", ".mlp.") if kind == "mixtral" else base)
+        parameter = "down_proj" if role == 2 else "gate_up_proj" if hasattr(module, "gate_up_proj") else "up_proj"
+        change = gradient_cases.SCALE * trained["up." + name] @ trained["down." + name]  # [E, outputs, inputs]
+        known = getattr(module, parameter)
+        more = torch.zeros(known.shape, dtype=torch.float64)
+        half = change.shape[1]
+        if kind == "gpt_oss":  # [E, inputs, outputs], of gates and ups in turns
+            more[:, :, slice(role, None, 2) if role < 2 else slice(None)] = change.transpose(1, 2)
+        elif parameter == "gate_up_proj":
+            more[:, role * half : (role + 1) * half] = change
+        else:
+            more[:] = change
+        module._parameters.pop(parameter, None)
+        setattr(module, parameter, known + more)
+
+
+def changed(model: Any, kind: str, trained: dict[str, torch.Tensor]) -> None:
     """Add the low-rank products: of a part of a matrix, to its rows alone."""
+    if any(".experts." in name for name in trained):
+        with_experts(model, kind, trained)
+        return
     for name in sorted({name.partition(".")[2] for name in trained}):
         module, _, part = name.partition(":")
         first, end, *period, total = map(int, part.replace("/", "-").split("-")) if part else (0, 0, 0)
@@ -108,12 +137,12 @@ def changed(model: Any, trained: dict[str, torch.Tensor]) -> None:
 def run(name: str, cfg: dict[str, Any], dtype: str) -> np.ndarray:
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = gradient_cases.checkpoint_of(Path(folder), cfg, dtype)
-        learner = Learner(checkpoint, gradient_cases.changes(checkpoint), context=256, backend="reference")
+        learner = Learner(checkpoint, gradient_cases.changes(checkpoint, name), context=256, backend="reference")
         given, lessons = gradient_cases.parameters(learner.shapes), gradient_cases.lessons(cfg)
         loss, found = learner.gradients(lessons, given, learner.no_gradient())
     trained = {key: torch.from_numpy(value).double().requires_grad_() for key, value in given.items()}
     model = model_of(cfg, dtype)
-    changed(model, trained)
+    changed(model, cfg["model_type"], trained)
     total = torch.zeros((), dtype=torch.float64)
     for lesson in lessons:
         ids = torch.from_numpy(lesson.ids.astype(np.int64))

@@ -48,7 +48,7 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
             "--targets",
             metavar="NAMES",
             help="What is adapted: all-linear (the default), names as q_proj,v_proj, or a regular expression for whole "
-            "names of modules.",
+            "names of modules. Experts are named: experts, or all-linear,experts.",
         ),
         click.option(
             "--modules-to-save",

@@ -17,7 +17,7 @@ HEADS = ("head_loss", "head_distill")
 
 @frozen
 class LowRank:
-    """A trained change of a weight [N, K]: scale * up [N, rank] down [rank, K]."""
+    """A trained change of a weight [N, K]: scale * up [N, rank] down [rank, K]; of a stack, one of each matrix."""
 
     rank: int
     scale: float
@@ -27,7 +27,8 @@ def with_lora(program: Program, changes: Mapping[str, LowRank], *, masked: bool 
     """Products with these weights are changed by matrices that are inputs: `down.WEIGHT` and `up.WEIGHT`.
 
     x Wᵀ becomes x Wᵀ + scale * (x downᵀ) upᵀ, before bias and activation, which must not be folded yet. If `masked`,
-    the changes see x times `mask.WEIGHT`, an input of x's shape: dropout.
+    the changes see x times `mask.WEIGHT`, an input of x's shape: dropout. The matrices of a stack [E, N, K] have each
+    their own change: `down.WEIGHT` is [E, rank, K], `up.WEIGHT` [E, N, rank].
     """
     values, body, used = dict(program.table), [], set()
     for number, instr in enumerate(program.body):
@@ -37,16 +38,18 @@ def with_lora(program: Program, changes: Mapping[str, LowRank], *, masked: bool 
             continue
         used.add(weight)
         change, x, result = changes[weight], str(instr.inputs[0]), program.table[instr.outputs[0]]
-        if len(program.table[weight].shape) != 2:
-            raise UnsupportedError("train", f"{weight} has the matrices of several experts: it has no gradient yet")
-        if instr.inputs[2] is not None or instr.attrs["activation"] != "none":
+        *stack, rows, cols = program.table[weight].shape
+        starts = instr.inputs[3]
+        if (instr.inputs[2] is not None and starts is None) or instr.attrs["activation"] != "none":
             raise InputError("with_lora", f"the bias or activation of {weight} is folded already")
-        rows, cols = program.table[weight].shape
+        if stack and masked:
+            what = f"{weight} has the matrices of experts, which see all of their inputs"
+            raise UnsupportedError("train", what, advice="leave dropout out where experts are adapted")
         short: Shape = (*result.shape[:-1], change.rank)
         frozen_part, low, scaled, high = (f"%lora{number}_{part}" for part in ("frozen", "low", "scaled", "high"))
         made: list[tuple[str, str, Shape]] = [
-            ("input", DOWN + weight, (change.rank, cols)),
-            ("input", UP + weight, (rows, change.rank)),
+            ("input", DOWN + weight, (*stack, change.rank, cols)),
+            ("input", UP + weight, (*stack, rows, change.rank)),
             ("buffer", frozen_part, result.shape),
             ("buffer", low, short),
             ("buffer", scaled, short),
@@ -61,9 +64,9 @@ def with_lora(program: Program, changes: Mapping[str, LowRank], *, masked: bool 
             body.append(Instr("mul", (x, mask), (seen,), {}))
             x = seen
         body += [
-            Instr("product", (x, DOWN + weight), (low,), {}),
+            Instr("product", (x, DOWN + weight, starts), (low,), {}),
             Instr("scale", (low,), (scaled,), {"by": change.scale}),
-            Instr("product", (scaled, UP + weight), (high,), {}),
+            Instr("product", (scaled, UP + weight, starts), (high,), {}),
             Instr("add", (frozen_part, high), instr.outputs, {}),
         ]
     missing = sorted(set(changes) - used)

@@ -71,7 +71,7 @@ class _Rewriter:
         if not trained or instr.op in ("add", "mul"):
             self.body.append(instr)
         elif instr.op == "matmul":
-            self.body.append(Instr("product", instr.inputs[:2], instr.outputs, {}))
+            self.body.append(Instr("product", (*instr.inputs[:2], None), instr.outputs, {}))
         elif instr.op == "embedding":
             self.body.append(Instr("take_rows", (instr.inputs[1], instr.inputs[0]), instr.outputs, {}))
         else:

@@ -32,7 +32,7 @@ TIED = {"model.embed_tokens": "lm_head"}
 ROLES = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 # A matrix of one expert, or a parameter that holds one of all experts.
 OF_EXPERTS = re.compile(
-    r"(?P<base>.+\.experts)\.((?P<number>\d{1,5})\.(?P<name>\w+)|(?P<parameter>gate_up_proj|down_proj))"
+    r"(?P<base>.+\.experts)\.((?P<number>\d{1,5})\.(?P<name>\w+)|(?P<parameter>gate_up_proj|up_proj|down_proj))"
 )
 # The same part under the names that older and newer checkpoints have for it.
 RENAMED = (".block_sparse_moe.", ".mlp.")
@@ -172,8 +172,11 @@ class Targets:
                 table, number = tables.get(ROLES.get(found["name"], "")), int(found["number"])
                 fits = table is not None and table.matrices is not None and number < table.matrices
                 return [Target(table, 0, table.rows, matrix=number)] if fits and table else None
-            if found["parameter"] == "down_proj":
-                return _each(tables["down"], 0, tables["down"].rows)
+            if found["parameter"] != "gate_up_proj":
+                table = tables[ROLES[found["parameter"]]]
+                return None if "gate" in tables and table is tables["up"] else _each(table, 0, table.rows)
+            if "gate" not in tables:
+                return None
             return self._gates_and_ups(tables["gate"], tables["up"])
         return None
 
