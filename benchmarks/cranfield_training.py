@@ -44,8 +44,8 @@ def judgements(path: Path, documents: list[str], queries: int) -> list[dict[int,
 
 
 def measured(embedder: weft.Embedder, queries: list[str], documents: list[str], relevant: list[dict[int, float]]):
-    asked = embedder.encode(queries, role="query", truncate=True)
-    found = retrieval(asked, embedder.encode(documents, role="document", truncate=True), relevant)
+    asked = embedder.encode(queries, prompt_name="query", truncate="head")
+    found = retrieval(asked, embedder.encode(documents, prompt_name="document", truncate="head"), relevant)
     return {name: round(found[name], 4) for name in ("ndcg@10", "recall@10", "recall@100", "mrr@10")}
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     def of_held(embedder: weft.Embedder):
         return measured(embedder, [queries[at] for at in held], documents, [relevant[at] for at in held])
 
-    base = weft.Embedder(given.model, threads=given.threads)
+    base = weft.Embedder(given.model, truncate="head", threads=given.threads)
     print(json.dumps({"when": "before", "queries": len(held), **of_held(base)}), flush=True)
     pairs = [{"query": queries[at], "positive": documents[row]} for at in learnt for row in relevant[at]]
     how = {"negatives": given.negatives, "relative_margin": given.relative_margin}

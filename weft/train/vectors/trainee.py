@@ -30,6 +30,11 @@ class Trainee:
     sequences: Callable[[Examples], tuple[Sequences, int]]
     recipe: Recipe | None = None  # of an embedder
 
+    def adaptable(self, weights: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """Those that an adapter may change: not the dense layers after the pooling, which PEFT does not see."""
+        dense = tuple(f"{layer.folder.name}." for layer in self.recipe.dense) if self.recipe else ()
+        return {name: shape for name, shape in weights.items() if not (dense and name.startswith(dense))}
+
 
 def open_embedder(model: str | os.PathLike[str], max_length: int, prompts: bool, **machine: Any) -> Trainee:
     """An embedder, with the pooling, the dense layers and the prompts of its files."""

@@ -61,7 +61,7 @@ class VectorTraining(kept.Keeping):
             self.base = open_reranker(model, self.options.max_length, **machine)
         else:
             self.base = open_embedder(model, self.options.max_length, self.options.prompts, **machine)
-        self.weights = matrices(self.base.encoder)
+        self.weights = self.base.adaptable(matrices(self.base.encoder))
         if self.merged or not self.options.rank:
             check_writable(self.base.checkpoint)
         self._read(data, valid)
