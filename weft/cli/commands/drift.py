@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from weft.cli.stopping import terminable
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from weft.embed import Embedder
 
 GATE_DRIFT, GATE_ABSENT, GATE_ERROR = 1, 2, 3
 MAX_COSINE_DRIFT = 1e-3
@@ -124,7 +127,7 @@ def compare(
         names = ([str(row + 1) for row in range(len(lines))],) * 2
         paired = True if paired is None else paired
     else:
-        (first, first_ids), (second, second_ids) = _vectors(a), _vectors(b)
+        first, second, first_ids, second_ids = _both(a, b)
         sides, names = [first, second], (first_ids, second_ids)
         paired = paired if paired is not None else first_ids == second_ids and not a.endswith(".npy")
     found = compared(*sides, ids=(names[0], names[1]), paired=paired, threads=threads, **given)
@@ -290,18 +293,23 @@ def gate(context: click.Context, **given: Any) -> None:
 @click.option("--unpaired", is_flag=True, help="With --method transport: rows of OLD and NEW are not the same items.")
 @click.option("--texts", metavar="FILE", help="OLD and NEW are models: embed the lines of this file with both.")
 @click.option("--field", metavar="NAME", help="The field of a JSON line that has the text (default: text).")
+@click.option(
+    "--pooling", nargs=2, metavar="OLD NEW", help="Pooling of both models, or - for their own: `--pooling first -`."
+)
 @click.option("-k", default=10, show_default=True, help="Neighbours that recall is measured with.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @options.threads()
 @terminable()
 def align(
     old: str, new: str, output: Path | None, texts: str | None, field: str | None, unpaired: bool, as_json: bool,
+    pooling: tuple[str, str] | None,
     threads: int | None, **given: Any,
 ) -> None:  # fmt: skip
     """Learn a map from the old model's vectors to the new one's, and measure the recall that it keeps.
 
-    OLD and NEW hold the same items in the same order. With the map, vectors that were not embedded again yet can be
-    searched with queries of the new model: `Alignment.load("map.npz")(vectors)`.
+    OLD and NEW hold the same items: indexes and stores by their ids, files in the same order. With the map, vectors
+    that were not embedded again yet can be searched with queries of the new model: `weft search` and
+    `weft store search` take it with --map.
 
     \b
     Examples:
@@ -312,10 +320,12 @@ def align(
 
     if texts is not None:
         lines = _lines(texts, field)
-        sides = [_embedded(name, lines, "-", threads) for name in (old, new)]
+        embedders = [_embedder(name, how, threads) for name, how in zip((old, new), pooling or ("-", "-"))]
+        sides = [one.encode(lines) for one in embedders]
+        models = str(embedders[0].fingerprint), str(embedders[1].fingerprint)
     else:
-        sides = [_vectors(old)[0], _vectors(new)[0]]
-    found = aligned(*sides, paired=not unpaired, threads=threads, **given)
+        sides, models = list(_both(old, new)[:2]), (_fingerprint(old), _fingerprint(new))
+    found = replace(aligned(*sides, paired=not unpaired, threads=threads, **given), models=models)
     if output is not None:
         found.save(output)
         screen.note(f"wrote {output}")
@@ -323,6 +333,7 @@ def align(
         "method": found.method,
         "rows": found.rows,
         "recall": found.recall,
+        "query_recall": found.query_recall,
         "k": found.k,
         "held_out": found.held_out,
     }
@@ -336,21 +347,41 @@ def _short(name: str) -> str:
     return Path(name).name or name
 
 
-def _lines(source: str, field: str | None) -> list[str]:
-    from weft.cli.texts import read_rows
-    from weft.errors import InputError
-
-    found = [row[field or "text"] for row in read_rows(source, field) if row[field or "text"].strip()]
-    if len(found) < 2:
-        raise InputError("drift", f"{source} has {len(found)} texts; at least two are needed", field="--texts")
-    return found
-
-
-def _embedded(model: str, texts: list[str], pooling: str, threads: int | None) -> np.ndarray:
+def _embedder(model: str, pooling: str, threads: int | None) -> Embedder:
     from weft.embed import Embedder
 
     how = None if pooling == "-" else pooling
-    return Embedder(model, truncate="head", threads=threads, pooling=how).encode(texts)
+    return Embedder(model, truncate="head", threads=threads, pooling=how)
+
+
+def _embedded(model: str, texts: list[str], pooling: str, threads: int | None) -> np.ndarray:
+    return _embedder(model, pooling, threads).encode(texts)
+
+
+def _fingerprint(source: str) -> str:
+    """That of an index or a store; empty for a file of vectors, which does not say."""
+    from weft.embed.index.files import HEADER, read_header
+
+    path = Path(source)
+    if (path / HEADER).is_file():
+        return str(read_header(path).about.get("fingerprint") or "")
+    if path.suffix == ".npy":
+        return ""
+    from weft.embed.stores import open_store
+
+    with open_store(source) as store:
+        return store.route().query or ""
+
+
+def _both(a: str, b: str) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
+    """Vectors and ids of both; indexes and stores of the same ids in one order, since each has an order of its own."""
+    (first, ids), (second, others) = _vectors(a), _vectors(b)
+    if a.endswith(".npy") or b.endswith(".npy") or ids == others or sorted(ids) != sorted(others):
+        return first, second, ids, others
+    places = {id: row for row, id in enumerate(others)}
+    if len(places) < len(others):  # chunks of one document
+        return first, second, ids, others
+    return first, second[[places[id] for id in ids]], ids, ids
 
 
 def _vectors(source: str) -> tuple[np.ndarray, list[str]]:
@@ -428,53 +459,35 @@ def _stream(source: str, model: str | None, threads: int | None) -> Any:
                 ) from None
 
 
-SENTENCES = (
-    "The cat sat on the mat.",
-    "Stock prices fell sharply after the announcement.",
-    "How do I renew the certificate of my server?",
-    "Photosynthesis turns light, water and carbon dioxide into sugar.",
-    "She plays the violin in a small orchestra.",
-    "def add(a, b): return a + b",
-    "Der Zug nach Berlin hat zwanzig Minuten Verspätung.",
-    "A boundary layer forms where a fluid flows along a wall.",
-    "Please cancel my order and refund the payment.",
-    "1, 1, 2, 3, 5, 8, 13, 21",
-)
+def _lines(source: str, field: str | None) -> list[str]:
+    """The texts of a file, at least two: its lines, or a field of JSON lines."""
+    from weft.cli.texts import read_rows
+    from weft.errors import InputError
+
+    found = [row[field or "text"] for row in read_rows(source, field) if row[field or "text"].strip()]
+    if len(found) < 2:
+        raise InputError("drift", f"{source} has {len(found)} texts; at least two are needed", field="--texts")
+    return found
 
 
 def _gate(
     model: str, baseline: Path, update_baseline: bool, texts: str | None, limit: float, enforce: bool, as_json: bool,
     threads: int | None,
 ) -> int:  # fmt: skip
-    import numpy as np
+    from weft.errors import InputError
+    from weft.transport.drift import baselines
 
-    from weft.embed import Embedder
-    from weft.errors import FormatError, InputError, NotFoundError
-
-    kept: dict[str, Any] = {}
-    if baseline.is_file():
-        kept = json.loads(baseline.read_text(encoding="utf-8"))
-        if not isinstance(kept, dict) or not {"texts", "vectors"} <= set(kept):
-            raise FormatError(str(baseline), "is not a baseline: it needs texts and vectors")
-    elif not update_baseline:
-        raise NotFoundError("baseline", f"{baseline} does not exist", advice="write it with --update-baseline")
-    lines = _lines(texts, None) if texts is not None else kept.get("texts", list(SENTENCES))
-    now = Embedder(model, truncate="head", threads=threads).encode(lines)
+    kept = {} if update_baseline and not baseline.is_file() else baselines.read_baseline(baseline)
+    lines = _lines(texts, None) if texts is not None else kept.get("texts", list(baselines.SENTENCES))
+    now = _embedded(model, lines, "-", threads)
     if update_baseline:
-        rows = [[round(float(number), 7) for number in row] for row in now]
-        baseline.write_text(
-            json.dumps({"model": model, "texts": lines, "vectors": rows}, ensure_ascii=False), encoding="utf-8"
-        )
+        baselines.write_baseline(baseline, model, lines, now)
         screen.note(f"wrote {baseline}: {len(lines)} vectors of {now.shape[1]} numbers")
         return 0
     if texts is not None and lines != kept["texts"]:
         raise InputError("baseline", "has other texts", advice="leave out --texts, or use --update-baseline")
-    then = np.array(kept["vectors"], np.float64)
-    if then.shape != now.shape:
-        raise FormatError(str(baseline), f"has vectors of shape {then.shape}; the model gives {now.shape}")
-    norms = np.linalg.norm(then, axis=1) * np.linalg.norm(now, axis=1)
-    apart = 1 - (then * now).sum(1) / np.maximum(norms, 1e-30)
-    worst = int(np.argmax(apart))
+    apart = baselines.moved(baseline, kept, now)
+    worst = int(apart.argmax())
     drifted = bool(apart[worst] > limit)
     if as_json:
         screen.print_json({"drifted": drifted, "largest": float(apart[worst]), "limit": limit, "text": lines[worst]})

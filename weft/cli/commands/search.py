@@ -16,6 +16,8 @@ from weft.cli import options, screen
 from weft.errors import InputError, NotFoundError, OfflineError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft import BaseEmbedder, Index
 
 SHOWN = 240  # characters of a text
@@ -35,6 +37,11 @@ Asked = list[tuple[str, dict[str, Any]]]  # fields, each with a condition
 MAKE_ONE = "build an index with `weft index build`"
 
 
+def map_option() -> Callable[[options.F], options.F]:
+    text = "Search with a query of --model, another model, through this map of `weft drift align`."
+    return click.option("--map", "map_file", metavar="FILE", help=text)
+
+
 @click.command()
 @click.argument("place", metavar="INDEX")
 @click.argument("query")
@@ -45,6 +52,7 @@ MAKE_ONE = "build an index with `weft index build`"
 @click.option("-m", "--model", help="Name or path of the model (default: the one that the index names).")
 @click.option("--whole", is_flag=True, help="Print whole texts instead of the sentence that matches best.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, best first.")
+@map_option()
 @options.remote("model, if a server made the vectors")
 @options.threads()
 def command(
@@ -54,6 +62,7 @@ def command(
     where: Asked,
     whole: bool,
     as_json: bool,
+    map_file: str | None,
     **given: Any,
 ) -> None:
     """Find the texts of an index nearest to a query.
@@ -63,7 +72,8 @@ def command(
 
     `weft index build` makes an index, which contains the name of its model. The model's fingerprint and the vectors of
     canary texts are checked before every search, so that results never come from another model's vectors. A store is
-    searched with `weft store search`.
+    searched with `weft store search`. With --map, an index of the old model is searched with a query of the new one
+    before it is built again.
 
     \b
     Examples:
@@ -71,6 +81,7 @@ def command(
       weft search notes.index "trains to Berlin" -k 10 --json
       weft search articles.index "tax rules" --where lang=en --where 'year={"gte": 2000}'
       weft search notes.index "trains to Berlin" --model ./where-the-model-is-now
+      weft search old.index "trains to Berlin" --model new-model --map old-to-new.npz
       weft search cloud.index "trains to Berlin" --base-url https://api.openai.com/v1
     """
     from weft.embed.stores.values import without_password
@@ -84,16 +95,40 @@ def command(
     if not Path(place).exists():
         raise NotFoundError("search", f"{place} does not exist", advice=MAKE_ONE)
     chosen = Conditions(where) if where else None
-    index = _opened(Path(place), given)
-    hits = index.search_texts(query, count, where=chosen, truncate="error" if given["base_url"] else "chunk")
+    if map_file is not None:
+        index = _unmodelled(Path(place), given)
+        vector, embedder = mapped_query(map_file, query, index.fingerprint, given)
+        hits = index.search(vector, count, where=chosen)
+    else:
+        index = _opened(Path(place), given)
+        assert index.embedder is not None
+        embedder = index.embedder
+        hits = index.search_texts(query, count, where=chosen, truncate="error" if given["base_url"] else "chunk")
     if not hits:
         screen.note("no results: the index is empty" if chosen is None or not len(index) else chosen.why_none())
     # The row's own fields are nested: one of them may be named "score".
     found = [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
     if as_json or not whole:
-        assert index.embedder is not None
-        _find_matches(found, query, index.embedder)
+        _find_matches(found, query, embedder)
     print_hits(found, whole=whole, as_json=as_json)
+
+
+def mapped_query(file: str, query: str, vectors_of: str, given: dict[str, Any]) -> tuple[np.ndarray, BaseEmbedder]:
+    """The query as a vector [d] to search those of the fingerprint `vectors_of` with, and the model it came from."""
+    from weft.embed.migrate.naming import load_named, named_with
+    from weft.transport.drift import Alignment
+
+    if given["model"] is None:
+        raise click.UsageError("--map needs --model: the new model, which the query is embedded with")
+    found = Alignment.load(file)
+    named = named_with(given["model"], base_url=given["base_url"])
+    embedder = load_named(named, threads=given["threads"], server=options.server_of(given))
+    found.check_models(vectors_of, str(embedder.info["fingerprint"]))
+    how = {"truncate": "chunk"} if getattr(embedder, "cuts", False) else {}
+    encode = getattr(embedder, "encode_query", embedder.encode)
+    if found.held_out:
+        screen.note(f"searching through a map; its recall@{found.k} on items held out was {found.query_recall:.2f}")
+    return found.queries(encode([query], **how)[0]), embedder
 
 
 def _find_matches(hits: list[dict[str, Any]], query: str, embedder: BaseEmbedder) -> None:
@@ -175,13 +210,26 @@ def _kind(value: Any) -> str:
     return KINDS.get(type(value), "an object")
 
 
-def _opened(index: Path, given: dict[str, Any]) -> Index:
-    """The index with its model."""
+def _check_index(index: Path) -> None:
     from weft.embed.index.files import HEADER
-    from weft.embed.pipeline.indexing import open_searchable, remembered_model
 
     if not (index / HEADER).is_file():
         raise click.UsageError(f"{index} is a folder, but not an index; build one with `weft index build {index}`")
+
+
+def _unmodelled(index: Path, given: dict[str, Any]) -> Index:
+    """The index without its model, which a search through a map does not need."""
+    from weft.embed.index import Index
+
+    _check_index(index)
+    return Index.open(index, mapped=True, threads=given["threads"])
+
+
+def _opened(index: Path, given: dict[str, Any]) -> Index:
+    """The index with its model."""
+    from weft.embed.pipeline.indexing import open_searchable, remembered_model
+
+    _check_index(index)
     with naming_the_model(lambda: remembered_model(index)[0], given):
         return open_searchable(index, given["model"], threads=given["threads"], server=options.server_of(given))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
+from weft.cli.commands.search import map_option, mapped_query
 from weft.cli.counting import counted
 from weft.cli.stopping import terminable
 from weft.errors import NotAStoreError, NotFoundError, TooLongError
@@ -130,17 +131,22 @@ def add(store: str, schema: str, source: str, id_field: str, field: str, **given
 @click.option("-m", "--model", help="Name or path of the model (default: the one that the store names).")
 @click.option("--whole", is_flag=True, help="Print whole texts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, best first.")
+@map_option()
 @options.remote("model, if a server made the vectors")
 @options.threads()
-def search(store: str, schema: str, query: str, count: int, whole: bool, as_json: bool, **given: Any) -> None:
+def search(
+    store: str, schema: str, query: str, count: int, whole: bool, as_json: bool, map_file: str | None, **given: Any
+) -> None:
     """Find the documents of a store nearest to a query.
 
     The store contains the name of its model, whose fingerprint is checked before every search, so that results never
-    come from another model's vectors.
+    come from another model's vectors. With --map, a store of the old model's vectors is searched with a query of the
+    new one before or while `weft migrate` embeds its documents again.
 
     \b
     Examples:
       weft store search notes.db "trains to Berlin"
+      weft store search notes.db "trains to Berlin" --model new-model --map old-to-new.npz
       weft store search notes.db "tax rules" --where lang=en --where 'year={"gte": 2000}'
       weft store search postgresql:///notes "trains to Berlin" -k 10 --json
     """
@@ -150,8 +156,15 @@ def search(store: str, schema: str, query: str, count: int, whole: bool, as_json
         raise click.UsageError("the query is empty; give a text to search for")
     chosen = Conditions(given["where"], "store") if given["where"] else None
     with opened_store(store, schema) as opened:
-        embedder = _served(opened, given)
-        hits = _corpus(opened, embedder).search(query, count, where=chosen, truncate="chunk").hits
+        if map_file is not None:
+            served = opened.route().query
+            if served is None:
+                raise NotFoundError("store", NO_VECTORS, advice="run `weft migrate STORE --to MODEL`")
+            vector = mapped_query(map_file, query, served, given)[0]
+            hits = opened.search(vector, count, fingerprint=served, where=chosen)
+        else:
+            embedder = _served(opened, given)
+            hits = _corpus(opened, embedder).search(query, count, where=chosen, truncate="chunk").hits
         if not hits:
             screen.note("no results: the store is empty" if chosen is None or not opened.count() else chosen.why_none())
     found = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
-from weft.errors import FormatError, InputError, ShapeError
+from weft.errors import FingerprintError, FormatError, InputError, NotFoundError, ShapeError
 from weft.transport.costs import points_of
 from weft.transport.solver import sinkhorn
 
@@ -19,8 +20,10 @@ METHODS = ("procrustes", "linear", "transport")
 class Alignment:
     """v -> (v - source) @ matrix + target, from the old model's vectors [n, d] to the new one's [n, e].
 
-    recall     of held-out items: the part of the nearest `k` by the new model's vectors that mapped vectors find
-    rows       items that it was learnt from
+    recall         of held-out items: the part of the nearest `k` by the new model's vectors that mapped vectors find
+    query_recall   the same, where the old vectors stay and `queries` are mapped
+    rows           items that it was learnt from
+    models         fingerprints of the old and the new model; empty where they are not known
     """
 
     matrix: np.ndarray = field(repr=False)
@@ -31,6 +34,8 @@ class Alignment:
     recall: float
     k: int
     held_out: int
+    query_recall: float = float("nan")
+    models: tuple[str, str] = ("", "")
 
     def __call__(self, vectors: Any) -> np.ndarray:
         """Vectors [d] or [n, d] of the old model as vectors of the new one, of unit length, float32."""
@@ -42,30 +47,58 @@ class Alignment:
         norms = np.linalg.norm(mapped, axis=-1, keepdims=True)
         return (mapped / np.maximum(norms, 1e-30)).astype(np.float32)
 
+    def queries(self, vectors: Any) -> np.ndarray:
+        """Queries [e] or [n, e] of the new model as vectors to search the old model's with, of unit length, float32.
+
+        With M the matrix, q . (v M) = (q M^T) . v: the old vectors need not be mapped, and stay where they are.
+        """
+        given = np.asarray(vectors, np.float64)
+        if given.ndim not in (1, 2) or given.shape[-1] != len(self.target):
+            what = f"must be vectors of {len(self.target)} numbers"
+            raise ShapeError("align", what, given=given.shape, field="vectors")
+        mapped = given @ self.matrix.T
+        norms = np.linalg.norm(mapped, axis=-1, keepdims=True)
+        return (mapped / np.maximum(norms, 1e-30)).astype(np.float32)
+
+    def check_models(self, old: str, new: str) -> None:
+        """Refuse vectors of other models than those that the map was learnt from, where it knows their fingerprints."""
+        for name, known, given in zip(("old", "new"), self.models, (old, new), strict=True):
+            if known and given and known != given:
+                what = f"the map is for the {name} model {known}, not for {given}"
+                raise FingerprintError("map", what, advice="learn one for these models: weft drift align OLD NEW")
+
     def save(self, path: str | Path) -> None:
         """Write the map to an .npz file."""
-        about = np.array([self.rows, self.recall, self.k, self.held_out], np.float64)
-        np.savez(
-            path, matrix=self.matrix, source=self.source, target=self.target, about=about, method=np.array(self.method)
-        )
+        about = np.array([self.rows, self.recall, self.k, self.held_out, self.query_recall], np.float64)
+        method, models = np.array(self.method), np.array(self.models)
+        matrix, source, target = self.matrix, self.source, self.target
+        np.savez(path, matrix=matrix, source=source, target=target, about=about, method=method, models=models)
 
     @classmethod
     def load(cls, path: str | Path) -> Alignment:
         """A map that `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as kept:
-                rows, recall, k, held = (float(number) for number in kept["about"])
+                rows, recall, k, held, *more = (float(number) for number in kept["about"])
+                matrix, source, target = (np.asarray(kept[name], np.float64) for name in ("matrix", "source", "target"))
+                if matrix.shape != (*source.shape, *target.shape) or not np.isfinite(matrix).all():
+                    raise ValueError(f"its matrix {matrix.shape} does not fit {source.shape} and {target.shape}")
+                old, new = (str(name) for name in kept["models"]) if "models" in kept else ("", "")
                 return cls(
-                    kept["matrix"],
-                    kept["source"],
-                    kept["target"],
+                    matrix,
+                    source,
+                    target,
                     str(kept["method"]),
                     int(rows),
                     recall,
                     int(k),
                     int(held),
+                    more[0] if more else float("nan"),
+                    (old, new),
                 )
-        except (KeyError, ValueError) as error:
+        except OSError as error:
+            raise NotFoundError("map", f"cannot read {path}: {error.strerror or error}") from None
+        except (KeyError, ValueError, TypeError, AttributeError, BadZipFile) as error:
             raise FormatError(str(path), f"is not a map of `weft drift align`: {error}") from error
 
 
@@ -113,22 +146,24 @@ def align(
 
     order = np.random.default_rng(seed).permutation(len(first))
     count = max(2, int(len(first) * held_out)) if len(first) == len(second) else 0
-    recall = float("nan")
+    recall = by_queries = float("nan")
     if count:
         held, kept = order[:count], order[count:]
         trial = Alignment(*fitted(first[kept], second[kept]), method, len(kept), 0.0, k, count)
         recall = recall_of(trial(first), second, queries=held, k=k)
-    return Alignment(*fitted(first, second), method, len(first), recall, k, count)
+        by_queries = recall_of(first, second, queries=held, k=k, asked=trial.queries(second[held]))
+    return Alignment(*fitted(first, second), method, len(first), recall, k, count, by_queries)
 
 
-def recall_of(mapped: np.ndarray, true: np.ndarray, *, queries: np.ndarray, k: int) -> float:
-    """Search mapped rows with the true vectors of `queries`: the part of the true nearest k that is found."""
-    k = min(k, len(mapped) - 1)
-    unit = true / np.maximum(np.linalg.norm(true, axis=1, keepdims=True), 1e-30)
-    asked = unit[queries]
+def recall_of(
+    rows: np.ndarray, true: np.ndarray, *, queries: np.ndarray, k: int, asked: np.ndarray | None = None
+) -> float:
+    """Search rows with the true vectors of `queries`, or with `asked`: the part of the true nearest k that is found."""
+    k = min(k, len(rows) - 1)
+    unit, searched = (given / np.maximum(np.linalg.norm(given, axis=1, keepdims=True), 1e-30) for given in (true, rows))
     found = 0
-    for query, row in zip(asked, queries, strict=True):
-        wanted, got = unit @ query, mapped @ query
+    for row, query in zip(queries, unit[queries] if asked is None else asked, strict=True):
+        wanted, got = unit @ unit[row], searched @ query
         wanted[row] = got[row] = -np.inf
         best = set(np.argpartition(-wanted, k)[:k].tolist())
         found += len(best & set(np.argpartition(-got, k)[:k].tolist()))
