@@ -102,22 +102,28 @@ def test_the_config_names_parameters(tmp_path):
     assert config["target_parameters"] == ["model.layers.1.mlp.experts.down_proj"]
 
 
-def test_modules_of_single_experts_are_taken_up(tmp_path):
-    """As adapters of older checkpoints have them; of some experts only, they cannot be trained."""
-    checkpoint, weights = opened(tmp_path)
-    cfg = tiny.CONFIGS["qwen3_moe"]
-    folder = each(tmp_path / "each", cfg, 1, range(cfg["num_experts"]))
+@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral"])
+def test_modules_of_single_experts_are_taken_up(tmp_path, name):
+    """As adapters of older checkpoints have them; of some experts only, or with DoRA, they cannot be trained."""
+    checkpoint, weights = opened(tmp_path, name)
+    cfg = tiny.CONFIGS[name]
+    count = cfg.get("num_experts") or cfg["num_local_experts"]
+    own = {"target_modules": ["w1", "w2", "w3"]} if name == "mixtral" else {}
+    folder = each(tmp_path / "each", cfg, 1, range(count), **own)
     changes, parameters = read_start(folder, checkpoint, weights)
     assert len(changes) == 3 * cfg["num_hidden_layers"]
-    write_adapter(tmp_path / "a", changes, parameters, weights=weights, model_type="qwen3_moe")
+    write_adapter(tmp_path / "a", changes, parameters, weights=weights, model_type=name)
     ids, decoder = tiny.token_ids(cfg, 11), Decoder(checkpoint, compute="f32", kv_dtype="f32")
     logits = [
-        decoder.logits(ids, adapter=decoder.adapters.load(name, path))
-        for name, path in (("each", folder), ("all", tmp_path / "a"))
+        decoder.logits(ids, adapter=decoder.adapters.load(label, path))
+        for label, path in (("each", folder), ("all", tmp_path / "a"))
     ]
     assert np.abs(logits[0] - logits[1]).max() <= 1e-5
-    with pytest.raises(UnsupportedError, match="2 experts have matrices, and the model has 12"):
-        read_start(each(tmp_path / "some", cfg, 1, (1, 4)), checkpoint, weights)
+    with pytest.raises(UnsupportedError, match=f"2 experts have matrices, and the model has {count}"):
+        read_start(each(tmp_path / "some", cfg, 1, (1, 4), **own), checkpoint, weights)
+    dora = each(tmp_path / "dora", cfg, 1, range(count), use_dora=True, **own)
+    with pytest.raises(UnsupportedError, match=r"has magnitude \(DoRA\); only plain LoRA can be trained on; serve it"):
+        read_start(dora, checkpoint, weights)
 
 
 def test_what_experts_cannot_have_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from weft.errors import InputError, UnsupportedError, WeightError
 from weft.graph.passes.learn import DOWN, UP, LowRank
 from weft.models import model_module
 from weft.runtime.adapters.targets import OF_EXPERTS, ROLES
-from weft.train.targets import Part, check_dropout, is_experts, modules_of, parts_of, stack_name
+from weft.train.targets import Part, check_dropout, is_experts, modules_of, parts_of, renamed, stack_name
 from weft.weights.adapters import EXPERT_PARAMETERS, INSIDE
 from weft.weights.files import replacing
 from weft.weights.safetensors import write_safetensors
@@ -161,8 +161,10 @@ def read_start(
     for given, module in modules.items():
         more = [what for what, _ in module.tensors() if what not in ("down", "up")]
         if more or module.down is None or module.up is None:
-            what = f"{given[:120]} has {more[0] if more else 'no matrices'}; only plain LoRA can be trained on"
-            raise UnsupportedError("adapter", what)
+            kind = f"{given[:120]} has {more[0] if more else 'no matrices'}"
+            kind += " (DoRA)" if "magnitude" in more else ""
+            advice = "serve it as it is, or train a new adapter"
+            raise UnsupportedError("adapter", f"{kind}; only plain LoRA can be trained on", advice=advice)
         if not all(_finite(view) for view in (module.down, module.up)):
             raise WeightError("adapter", f"{given[:120]} holds numbers that are not finite")
     experts, others = by_experts(modules)
@@ -177,7 +179,8 @@ def read_start(
             parameters[DOWN + weight], parameters[UP + weight] = down, up
     for given, each in experts.items():
         known = {stack_name(weight, checkpoint.model_type): weight for weight in weights if len(weights[weight]) == 3}
-        weight = next((known[own] for own in spellings(given, checkpoint) if own in known), "")
+        own_names = [renamed(own, checkpoint.model_type) for own in spellings(given, checkpoint)]
+        weight = next((known[own] for own in own_names if own in known), "")
         if not weight:
             raise WeightError("adapter", f"this model ({checkpoint.model_type}) has no matrices {given[:120]} to adapt")
         changes[weight], (down, up) = stacked(given, each, weights[weight])

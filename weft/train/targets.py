@@ -235,7 +235,12 @@ def _plain(name: str) -> str:
 
 
 def _base(name: str, model_type: str) -> str:
-    return _plain(name).rpartition(".")[0].replace(*RENAMED.get(model_type, ("", "")))
+    return renamed(_plain(name).rpartition(".")[0], model_type)
+
+
+def renamed(name: str, model_type: str) -> str:
+    """The name that PEFT has for a module of a checkpoint of this type."""
+    return name.replace(*RENAMED.get(model_type, ("", "")))
 
 
 def _role(name: str) -> str:
