@@ -228,6 +228,9 @@ class Labelling:
         made = self.prompting.answered(one.row, reply.text)
         if made is None:
             return None, f"no label: {reply.text[:200]}"
+        if isinstance(self.teacher, Answers) and self.prompting.labels:
+            chances = self.teacher.probabilities(one.row.fields)
+            made |= {} if chances is None else {"probabilities": chances}
         if reply.choices is not None:
             made["logprobs"] = [[one.token, one.logprob, [list(pair) for pair in one.top]] for one in reply.choices]
         if "top" in extra:

@@ -168,6 +168,7 @@ class Answers:
         self.path = Path(named.model)
         self._by_id: dict[str, str] = {}
         self._by_text: dict[str, str] = {}
+        self._chances: dict[str, Any] = {}  # by the answer's question: probabilities of labels, where the file has them
         for row in read_rows(self.path):
             answer = next((row.fields[name] for name in ANSWERS if isinstance(row.fields.get(name), str)), None)
             if answer is None:
@@ -175,14 +176,22 @@ class Answers:
             texts = [row.fields[name] for name in ("text", "prompt", "input", "question") if name in row.fields]
             if "id" in row.fields:
                 self._keep(self._by_id, str(row.fields["id"]), answer, row)
+                self._chances[f"id {row.fields['id']}"] = row.fields.get("probabilities")
             elif texts and isinstance(texts[0], str):
                 self._keep(self._by_text, texts[0], answer, row)
+                self._chances[f"text {texts[0]}"] = row.fields.get("probabilities")
             else:
                 raise row.fault(f"has no `id`, `text` or `prompt` to know its question by (it has {row.named_fields})")
 
     def _keep(self, where: dict[str, str], key: str, answer: str, row: Row) -> None:
         if where.setdefault(key, answer) != answer:
             raise row.fault("answers a question differently that an earlier row has", given=key)
+
+    def probabilities(self, fields: Mapping[str, Any]) -> Any:
+        """What the file says of all labels of a row, as `weft classify --all` prints it; None if nothing."""
+        own = [f"id {fields['id']}"] if "id" in fields else []
+        own += [f"text {fields[name]}" for name in ("text", "prompt", "input", "question") if name in fields]
+        return next((self._chances[name] for name in own if self._chances.get(name) is not None), None)
 
     def answer(self, fields: Mapping[str, Any], asked: str) -> str | None:
         if "id" in fields and str(fields["id"]) in self._by_id:
