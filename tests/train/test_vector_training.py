@@ -179,3 +179,41 @@ def test_labels_that_no_reranker_has_are_refused(tmp_path):
         train.reranker(
             write_cross(tmp_path / "base", next(iter(LABELLED))), [{"query": "a", "document": "b", "label": 1}]
         )
+
+
+def _spearman(cosines, scores):
+    """Pearson's correlation of ranks, for numbers that may be equal."""
+    ranks = [[np.mean([np.sum(np.less(v, x)), np.sum(np.less_equal(v, x)) - 1]) for x in v] for v in (cosines, scores)]
+    return np.corrcoef(ranks)[0, 1]
+
+
+def _found_early(near, own):
+    """The mean nDCG@10 where each query has one document."""
+    places = [int(np.sum(row > row[right])) for row, right in zip(near, own)]
+    return np.mean([1 / np.log2(place + 2) if place < 10 else 0.0 for place in places])
+
+
+@pytest.mark.parametrize("loss", ["cosine", "triplet", "ranking"])
+def test_scores_before_during_and_after_are_those_of_the_models(tiny_folder, tmp_path, loss):
+    negatives = [row["positive"] for row in PAIRS[7:] + PAIRS[:7]]
+    triplets = [{**row, "negative": text} for row, text in zip(PAIRS, negatives)]
+    rows = {"cosine": SCORED[:60], "triplet": triplets, "ranking": PAIRS}[loss]
+    given = {"loss": loss, "prompts": False, **FAST, "rate": 1e-3}
+
+    def score(folder):
+        model = weft.Embedder(str(folder))
+        fields = ("sentence1", "sentence2") if loss == "cosine" else ("anchor", "positive", "negative")
+        columns = [model.encode([row[name] for row in rows], prompt="") for name in fields if name in rows[0]]
+        near = (columns[0] * columns[1]).sum(axis=1)
+        if loss == "cosine":
+            return _spearman(near.astype("f8"), [row["score"] for row in rows])
+        if loss == "triplet":
+            return np.mean(near > (columns[0] * columns[2]).sum(axis=1))
+        return _found_early(columns[0] @ columns[1].T, range(len(rows)))
+
+    training = train.embedder(tiny_folder, rows, output=tmp_path / "made", valid=rows, valid_every=2, **given)
+    steps = [step for step in training if step.score is not None]
+    run, near = training.run, 2.5 / len(rows) ** 2 if loss == "cosine" else 1.5 / len(rows)  # a pair may change places
+    assert len(steps) >= 3 and run.best[0].score == max(step.score for step in steps)
+    assert run.before["score"] == pytest.approx(score(tiny_folder), abs=near)
+    assert run.best[0].score == pytest.approx(score(tmp_path / "made"), abs=near)
