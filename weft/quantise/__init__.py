@@ -1,5 +1,6 @@
-"""Floats to quantised blocks that lose little.
+"""Models in fewer bits, and what that loses.
 
+list(weft.quantise.Quantising("model-f16.gguf", "model-q4.gguf", type="q4_k_m"))
 weft.quantise.encode(rows, "q4_k", importance=...)     # a TensorView, .numpy() is what the blocks mean
 """
 
@@ -9,8 +10,12 @@ from weft.lazy import lazily
 
 if TYPE_CHECKING:
     from weft.quantise.encode import encode as encode
+    from weft.quantise.plan import Plan as Plan
+    from weft.quantise.plan import make_plan as make_plan
+    from weft.quantise.writing import Quantising as Quantising
+    from weft.quantise.writing import Written as Written
 
-_HOMES = {"encode": "encode"}
+_HOMES = {"Plan": "plan", "Quantising": "writing", "Written": "writing", "encode": "encode", "make_plan": "plan"}
 
 __all__ = [*_HOMES]
 

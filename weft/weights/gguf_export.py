@@ -234,7 +234,17 @@ def write_gguf(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadat
     A numpy scalar or array keeps its type. Plain numbers get the types that readers expect: u32 (i32 if negative, 64
     bits if needed) and f32 alone, i32 and f32 in lists. Shapes are outermost first, as everywhere in weft.
     """
-    views = {name: _checked(name, TensorView.of(value)) for name, value in tensors.items()}
+    views = {name: TensorView.of(value) for name, value in tensors.items()}
+    start, alignment = gguf_start(views, metadata)
+    with replacing(path) as out:
+        out.write(start)
+        for view in views.values():
+            out.write(np.ascontiguousarray(view.bytes()).data)
+            out.write(bytes(-view.nbytes % alignment))
+
+
+def gguf_start(views: Mapping[str, TensorView], metadata: Mapping[str, Any]) -> tuple[bytes, int]:
+    """What a file has before the bytes of its tensors, and the alignment of each of them."""
     alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
     if not is_alignment(alignment):
         raise InputError("gguf", ALIGNMENT_RULE, field="general.alignment", given=alignment)
@@ -242,16 +252,12 @@ def write_gguf(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadat
     head += [_string(key, MAX_KEY) + _value(key, value) for key, value in metadata.items()]
     offset = 0
     for name, view in views.items():
-        shape = view.shape or (1,)
+        shape = _checked(name, view).shape or (1,)
         dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
         head.append(_string(name, MAX_NAME) + dims + struct.pack("<IQ", view.dtype.gguf, offset))
         offset += view.nbytes + -view.nbytes % alignment
     start = b"".join(head)
-    with replacing(path) as out:
-        out.write(start + bytes(-len(start) % alignment))
-        for view in views.values():
-            out.write(np.ascontiguousarray(view.bytes()).data)
-            out.write(bytes(-view.nbytes % alignment))
+    return start + bytes(-len(start) % alignment), alignment
 
 
 def _checked(name: str, view: TensorView) -> TensorView:

@@ -1,0 +1,180 @@
+"""A GGUF file in other types, tensor by tensor, so that a model needs the memory of its largest matrix only.
+
+A run that was stopped, by Ctrl-C or kill -9, goes on where it was: what is written so far lies beside the output, with
+a line that says of what, and how many tensors are complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.dtype import DTYPES
+from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
+from weft.quantise.encode import encode
+from weft.quantise.plan import FILE_TYPES, Plan, make_plan
+from weft.weights import TensorView, open_gguf
+from weft.weights.files import MadeView, replacing
+from weft.weights.gguf_export import gguf_start
+
+SOURCE = "weft.quantised.source"  # SHA-256 of the file it was made from
+BLOCK_TYPES_SINCE = 2  # the version of the block formats, which other readers check
+
+
+@frozen
+class Written:
+    """A tensor that is complete; `lost` is the part of its square that rounding lost, 0 for one that is kept."""
+
+    name: str
+    before: str
+    after: str
+    nbytes: int
+    lost: float
+
+
+class Quantising:
+    """Iterate over it: each tensor of `source` as it is written, those of an earlier run that is taken up first.
+
+    `importance` has for some tensors, by their names in the file, how much each column matters. `output` appears, with
+    what was done as `output`.json beside it, when all are written.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        output: str | os.PathLike[str],
+        *,
+        type: str,
+        exceptions: Sequence[tuple[str, str]] = (),
+        importance: Mapping[str, np.ndarray] | None = None,
+        threads: int = 1,
+        overwrite: bool = False,
+    ) -> None:
+        self.source, self.output, self.threads = Path(source), Path(output), threads
+        self._check(overwrite)
+        self._file = open_gguf(self.source)
+        self.tensors: Mapping[str, TensorView] = self._file.tensors
+        self.plan: Plan = make_plan(self.tensors, type, exceptions)
+        self.importance = dict(importance or {})
+        self._partial = self.output.with_name(f".{self.output.name}.partial")
+        self._journal = self.output.with_name(f".{self.output.name}.partial.json")
+
+    def _check(self, overwrite: bool) -> None:
+        if not self.source.is_file() or self.source.suffix.lower() != ".gguf":
+            advice = "give a .gguf file; folders are not quantised yet"
+            raise UnsupportedError("quantize", "is no GGUF file", field="model", given=str(self.source), advice=advice)
+        if self.output.suffix.lower() != ".gguf":
+            raise InputError("quantize", "must end in .gguf", field="output", given=self.output.name)
+        if not self.output.parent.is_dir():
+            raise InputError("quantize", f"{self.output.parent} is not a folder", field="output", advice="create it")
+        if self.output.exists() and self.source.samefile(self.output):
+            raise InputError("quantize", "is the model itself", field="output", advice="name another file")
+        if self.output.exists() and not overwrite:
+            raise InputError("quantize", f"{self.output} exists", field="output", advice="name a new file, or --force")
+
+    def __len__(self) -> int:
+        return len(self.plan.types)
+
+    def __iter__(self) -> Iterator[Written]:
+        views: dict[str, TensorView] = {
+            name: MadeView(DTYPES[kind], self.tensors[name].shape, lambda: b"")
+            for name, kind in self.plan.types.items()
+        }
+        source = _sha256(self.source)
+        metadata = dict(self._file.metadata.stored())
+        metadata["general.file_type"] = FILE_TYPES[self.plan.name]
+        metadata["general.quantization_version"] = BLOCK_TYPES_SINCE
+        metadata[SOURCE] = source
+        start, alignment = gguf_start(views, metadata)
+        key = hashlib.sha256(start + self._importance_bytes()).hexdigest()
+        done = self._taken_up(key)
+        with open(self._partial, "r+b" if done else "wb") as out:
+            if not done:
+                out.write(start)
+            place = len(start)
+            for number, (name, view) in enumerate(views.items()):
+                size = view.nbytes + -view.nbytes % alignment
+                if number >= len(done):
+                    out.seek(place)
+                    made, lost = self._made(name, view)
+                    out.write(made.data)
+                    out.write(bytes(-view.nbytes % alignment))
+                    out.flush()
+                    os.fsync(out.fileno())
+                    done.append(lost)
+                    self._note(key, done)
+                place += size
+                yield Written(name, self.tensors[name].dtype.name, view.dtype.name, view.nbytes, done[number])
+            out.truncate(place)
+            os.fsync(out.fileno())
+        with replacing(self.output.with_name(self.output.name + ".json")) as manifest:
+            manifest.write(json.dumps(self._manifest(source, views, done), indent=1).encode() + b"\n")
+        os.replace(self._partial, self.output)
+        self._journal.unlink(missing_ok=True)
+
+    def _made(self, name: str, view: TensorView) -> tuple[np.ndarray, float]:
+        """The bytes of a tensor in its new type, and the part of its square that is lost."""
+        stored = self.tensors[name]
+        if stored.dtype == view.dtype:
+            return np.ascontiguousarray(stored.bytes()), 0.0
+        values = np.ascontiguousarray(stored.numpy(), dtype=np.float32)
+        columns = values.shape[-1]
+        made = encode(
+            values.reshape(-1, columns), view.dtype, importance=self.importance.get(name), threads=self.threads
+        )
+        off = size = 0.0
+        rows, back = (
+            values.reshape(-1, columns),
+            TensorView(view.dtype, (values.size // columns, columns), made.bytes()),
+        )
+        for first in range(0, len(rows), 1024):
+            part = rows[first : first + 1024].astype(np.float64)
+            got = back.take(np.arange(first, min(first + 1024, len(rows)))).numpy()
+            off += float(((part - got) ** 2).sum())
+            size += float((part**2).sum())
+        return np.ascontiguousarray(made.bytes()), off / size if size else 0.0
+
+    def _importance_bytes(self) -> bytes:
+        given = sorted(self.importance.items())
+        return b"".join(name.encode() + np.ascontiguousarray(value, np.float64).tobytes() for name, value in given)
+
+    def _taken_up(self, key: str) -> list[float]:
+        """What an earlier run of the same has written: of each complete tensor the part that was lost."""
+        try:
+            kept = json.loads(self._journal.read_text())
+            if kept["key"] == key and self._partial.is_file():
+                return [float(lost) for lost in kept["lost"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        return []
+
+    def _note(self, key: str, done: list[float]) -> None:
+        with replacing(self._journal) as out:
+            out.write(json.dumps({"key": key, "lost": done}).encode())
+
+    def _manifest(self, source: str, views: Mapping[str, TensorView], done: Sequence[float]) -> dict[str, Any]:
+        tensors = {
+            name: {"from": self.tensors[name].dtype.name, "to": view.dtype.name, "lost": lost}
+            for (name, view), lost in zip(views.items(), done)
+        }
+        with_importance = sorted(set(self.importance) & set(views))
+        return {"source": source, "type": self.plan.name, "importance": with_importance, "tensors": tensors}
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _slowly(file)
+
+
+def _slowly(file: Any) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
