@@ -20,8 +20,6 @@ from weft.nn.step import TracedStep
 from weft.runtime import open_checkpoint
 
 PAGED = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg) and not tiny.recurs(cfg)]
-MIXTURES = [name for name in PAGED if any("expert" in key for key in tiny.CONFIGS[name])]
-DECODERS = [name for name in PAGED if name not in MIXTURES]
 LENGTHS = (9, 1, 6)
 BACKEND = ReferenceBackend()
 
@@ -72,7 +70,8 @@ def trained(program):
     return [value.name for value in program.inputs if value.name.startswith(("down.", "up."))]
 
 
-@pytest.mark.parametrize("name", DECODERS)
+# At the ends of a clamped gate the loss has no slope, and a step may cross one.
+@pytest.mark.parametrize("name", [name for name in PAGED if "clamped" not in name])
 def test_gradients_are_the_slopes_of_the_loss(tmp_path, name):
     model = Learning(tmp_path, tiny.CONFIGS[name])
     rng = np.random.default_rng(3)
@@ -147,12 +146,6 @@ def test_what_cannot_be_differentiated_is_named(tmp_path):
         trace.output("y", ops.causal_conv(x, taps, trace.conv("conv.0", (4, 3)), slots, segments))
     with pytest.raises(UnsupportedError, match="keeps a state between steps"):
         differentiate(trace.program(), ["x"])
-
-
-@pytest.mark.parametrize("name", MIXTURES[:1])
-def test_experts_are_refused_by_name(tmp_path, name):
-    with pytest.raises(UnsupportedError, match="has the matrices of several experts: it has no gradient yet"):
-        Learning(tmp_path, tiny.CONFIGS[name])
 
 
 def test_a_head_with_a_bias_is_refused():

@@ -112,7 +112,7 @@ def dedupe(data: Path, as_json: bool, **how: Any) -> None:
     \b
     Examples:
       weft data dedupe rows.jsonl -o clean.jsonl
-      weft data dedupe rows.jsonl -o clean.jsonl --near all-MiniLM-L6-v2 --threshold 0.97 --removed twins.jsonl
+      weft data dedupe rows.jsonl -o clean.jsonl --near all-MiniLM-L6-v2 --removed twins.jsonl
     """
     from weft import data as library
 

@@ -127,7 +127,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
       weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
       weft serve smollm2-135m-instruct --prefix-dir ~/.cache/weft-prefixes
       weft serve --registry ./registry registry:support@production
-      weft serve all-MiniLM-L6-v2 --drift-reference last-month.npy --drift-webhook https://example.org/alarm
+      weft serve all-MiniLM-L6-v2 --drift-reference may.npy --drift-webhook https://example.org/alarm
       weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
       weft serve --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
     """
