@@ -308,7 +308,9 @@ class Requests(Generic[T, R]):
         known, and KeyboardInterrupt once `left` is set."""
         with self._changed:
             while place not in self._done and self._error is None:
-                self._changed.wait(None if left is None else POLL_S)
+                # Not for ever: a signal that comes just before a lock begins to wait does not wake it, and Ctrl-C would
+                # be noticed only with the next answer.
+                self._changed.wait(POLL_S)
                 if left is not None and left.is_set():
                     raise KeyboardInterrupt
             if self._error is not None:
