@@ -2,6 +2,7 @@
 #include "quant/encode.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -17,8 +18,12 @@ namespace weft {
 
 namespace {
 
-constexpr float kIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-constexpr float kFP4[16] = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};
+constexpr std::array<float, 16> kIQ4 = [] {
+  std::array<float, 16> wide = {};
+  for (size_t i = 0; i < 16; ++i) wide[i] = kLevelsIQ4[i];
+  return wide;
+}();
+constexpr std::array<float, 16> kFP4 = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};  // kLevelsFP4 in rising order
 
 // Levels of a group as numbers from 0, for packing.
 template <class Levels>
@@ -71,12 +76,11 @@ void six_bits(const float* scales, const float* mins, uint8_t out[12]) {
 
 // One scale a block, levels from -half to half - 1.
 template <class Block, int half>
-float symmetric(const float* x, const float* w, Block& block, uint8_t* levels) {
+void symmetric(const float* x, const float* w, Block& block, uint8_t* levels) {
   const Line line{-half, half - 1};
   const float d = as_half(best_scale(Group{x, w, Block::kCount}, line));
   block.d = float_to_half(d);
   take_levels(x, Block::kCount, line, d, 0.0f, levels);
-  return d;
 }
 
 void encode_block(const float* x, const float* w, BlockQ4_0& block) {
@@ -199,7 +203,7 @@ void encode_block(const float* x, const float* w, BlockQ6K& block) {
 }
 
 void encode_block(const float* x, const float* w, BlockIQ4NL& block) {
-  const Table table(kIQ4);
+  const Table table(kIQ4.data());
   uint8_t levels[32];
   const float d = as_half(best_scale(Group{x, w, 32}, table));
   block.d = float_to_half(d);
@@ -208,7 +212,7 @@ void encode_block(const float* x, const float* w, BlockIQ4NL& block) {
 }
 
 void encode_block(const float* x, const float* w, BlockIQ4XS& block) {
-  const Table table(kIQ4);
+  const Table table(kIQ4.data());
   float codes[8];
   const float d = fit_scales<8, 32>(x, w, table, Line{-32.0f, 31.0f}, codes);
   block.d = float_to_half(d);
@@ -225,7 +229,7 @@ void encode_block(const float* x, const float* w, BlockIQ4XS& block) {
 }
 
 void encode_block(const float* x, const float* w, BlockMXFP4& block) {
-  const Table table(kFP4);
+  const Table table(kFP4.data());
   float largest = 0.0f;
   for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(x[i]));
   // The largest element belongs near 6, level 12 of the doubled ones: try the powers of two on both sides.

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import digest
 from weft.dtype import DTYPES
 from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
@@ -25,7 +26,7 @@ from weft.weights.files import MadeView, replacing
 from weft.weights.gguf_export import gguf_start
 
 SOURCE = "weft.quantised.source"  # SHA-256 of the file it was made from
-BLOCK_TYPES_SINCE = 2  # the version of the block formats, which other readers check
+BLOCK_FORMATS = 2  # the version of the block formats, which other readers check
 
 
 @frozen
@@ -87,10 +88,11 @@ class Quantising:
             name: MadeView(DTYPES[kind], self.tensors[name].shape, lambda: b"")
             for name, kind in self.plan.types.items()
         }
-        source = _sha256(self.source)
+        with open(self.source, "rb") as file:
+            source = digest.of_file(file)
         metadata = dict(self._file.metadata.stored())
         metadata["general.file_type"] = FILE_TYPES[self.plan.name]
-        metadata["general.quantization_version"] = BLOCK_TYPES_SINCE
+        metadata["general.quantization_version"] = BLOCK_FORMATS
         metadata[SOURCE] = source
         start, alignment = gguf_start(views, metadata)
         key = hashlib.sha256(start + self._importance_bytes()).hexdigest()
@@ -166,15 +168,3 @@ class Quantising:
         }
         with_importance = sorted(set(self.importance) & set(views))
         return {"source": source, "type": self.plan.name, "importance": with_importance, "tensors": tensors}
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _slowly(file)
-
-
-def _slowly(file: Any) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dtype import DTYPES
 from weft.errors import InputError, UnsupportedError, WeightError
 from weft.frozen import frozen
+from weft.quantise.plan import FILE_TYPES
 from weft.runtime.adapters.targets import OF_EXPERTS
 from weft.runtime.checkpoint import Checkpoint, Tensor, open_checkpoint
 from weft.train.adapter import spellings
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 FLOATS = ("f32", "f16", "bf16")
 TYPES = (*FLOATS, "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
-FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "bf16": 32}  # of GGUF
 
 
 @frozen
