@@ -11,7 +11,7 @@ import pytest
 
 from weft.errors import InputError, UnsupportedError
 from weft.quantise import encode
-from weft.quantise.encode import ENCODED
+from weft.quantise.encoding import ENCODED
 from weft.weights import quantise
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "encode"

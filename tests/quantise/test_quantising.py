@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.errors import InputError, UnsupportedError
+from weft.errors import InputError, NotFoundError, UnsupportedError
 from weft.quantise import Quantising, encode, make_plan
 from weft.runtime.checkpoint import open_checkpoint
 from weft.runtime.decoder import Decoder
@@ -104,6 +104,7 @@ def test_a_stopped_run_goes_on_where_it_was(source, tmp_path, monkeypatch):
         return encode(*given, **more)
 
     monkeypatch.setattr("weft.quantise.writing.encode", counting)
+    monkeypatch.setattr("weft.quantise.writing.NOTED_AFTER", 0)
     stops = 0
     while not output.exists():
         for number, _ in enumerate(Quantising(source, output, type="q4_k_m")):
@@ -149,8 +150,10 @@ def test_bad_requests_are_refused(source, tmp_path):
     for kind in ("q9", "q4_k", "iq2_xxs"):
         with pytest.raises(InputError, match="must be one of f32"):
             Quantising(source, output, type=kind)
-    with pytest.raises(UnsupportedError, match="no GGUF file"):
+    with pytest.raises(NotFoundError, match="has no config"):
         Quantising(tmp_path, output, type="q8_0")
+    with pytest.raises(UnsupportedError, match="is no model"):
+        Quantising(tmp_path / "model.bin", output, type="q8_0")
     for place, message in ((tmp_path / "out.bin", "end in .gguf"), (tmp_path / "a" / "b.gguf", "not a folder")):
         with pytest.raises(InputError, match=message):
             Quantising(source, place, type="q8_0")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
-    from weft.quantise.encode import encode as encode
+    from weft.quantise.encoding import encode as encode
     from weft.quantise.plan import Plan as Plan
     from weft.quantise.plan import make_plan as make_plan
     from weft.quantise.writing import Quantising as Quantising
     from weft.quantise.writing import Written as Written
 
-_HOMES = {"Plan": "plan", "Quantising": "writing", "Written": "writing", "encode": "encode", "make_plan": "plan"}
+_HOMES = {"Plan": "plan", "Quantising": "writing", "Written": "writing", "encode": "encoding", "make_plan": "plan"}
 
 __all__ = [*_HOMES]
 

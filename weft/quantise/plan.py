@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from weft.dtype import DTYPES
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.quantise.encode import ENCODED, FLOATS
+from weft.quantise.encoding import ENCODED, FLOATS
 from weft.weights import TensorView
 
 # GGUF's number of each mixture, which other readers show.
@@ -54,10 +54,13 @@ class Plan:
         return sum(DTYPES[kind].nbytes(tensors[name].size) for name, kind in self.types.items())
 
 
-def make_plan(tensors: Mapping[str, TensorView], name: str, exceptions: Sequence[tuple[str, str]] = ()) -> Plan:
+def make_plan(
+    tensors: Mapping[str, TensorView], name: str, exceptions: Sequence[tuple[str, str]] = (), *, widen: bool = False
+) -> Plan:
     """The plan of mixture `name`; an exception is a part of a tensor's name, or a regular expression, and its type.
 
-    Vectors, routers and what else is small stay as they are. An exception must fit a tensor that is quantised.
+    Vectors, routers and what else is small stay as they are, or are f32 with `widen`, as readers of GGUF want them. An
+    exception must fit a tensor that is quantised.
     """
     if name not in FILE_TYPES:
         what = f"must be one of {', '.join(FILE_TYPES)}"
@@ -66,7 +69,7 @@ def make_plan(tensors: Mapping[str, TensorView], name: str, exceptions: Sequence
     layers = 1 + max((int(found[1]) for found in map(_LAYER.match, tensors) if found), default=-1)
     types, used = {}, set()
     for key, view in tensors.items():
-        kind = view.dtype.name
+        kind = "f32" if widen and not view.dtype.quantised else view.dtype.name
         if len(view.shape) > 1 and not _KEPT.search(key) and key.endswith(".weight"):
             kind = _chosen(name, key, layers, tied="output.weight" not in tensors)
             for index, (pattern, wanted) in enumerate(patterns):

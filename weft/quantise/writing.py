@@ -1,4 +1,4 @@
-"""A GGUF file in other types, tensor by tensor, so that a model needs the memory of its largest matrix only.
+"""A model as a GGUF file in other types, tensor by tensor, so that it needs the memory of its largest matrix only.
 
 A run that was stopped, by Ctrl-C or kill -9, goes on where it was: what is written so far lies beside the output, with
 a line that says of what, and how many tensors are complete.
@@ -11,21 +11,23 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from weft import digest
 from weft.dtype import DTYPES
-from weft.errors import InputError, UnsupportedError
+from weft.errors import InputError
 from weft.frozen import frozen
-from weft.quantise.encode import encode
+from weft.quantise.encoding import encode
 from weft.quantise.plan import FILE_TYPES, Plan, make_plan
-from weft.weights import TensorView, open_gguf
+from weft.quantise.source import open_source
+from weft.weights import TensorView
 from weft.weights.files import MadeView, replacing
 from weft.weights.gguf_export import gguf_start
 
-SOURCE = "weft.quantised.source"  # SHA-256 of the file it was made from
+SOURCE = "weft.quantised.source"  # SHA-256 of what it was made from
+AT_A_TIME = 1 << 22  # elements that are widened together
+NOTED_AFTER = 1 << 20  # bytes of tensors that a stopped run may have to make again
 BLOCK_FORMATS = 2  # the version of the block formats, which other readers check
 
 
@@ -60,17 +62,14 @@ class Quantising:
     ) -> None:
         self.source, self.output, self.threads = Path(source), Path(output), threads
         self._check(overwrite)
-        self._file = open_gguf(self.source)
-        self.tensors: Mapping[str, TensorView] = self._file.tensors
-        self.plan: Plan = make_plan(self.tensors, type, exceptions)
+        self._opened = open_source(self.source)
+        self.tensors: Mapping[str, TensorView] = self._opened.tensors
+        self.plan: Plan = make_plan(self.tensors, type, exceptions, widen=self.source.is_dir())
         self.importance = dict(importance or {})
         self._partial = self.output.with_name(f".{self.output.name}.partial")
         self._journal = self.output.with_name(f".{self.output.name}.partial.json")
 
     def _check(self, overwrite: bool) -> None:
-        if not self.source.is_file() or self.source.suffix.lower() != ".gguf":
-            advice = "give a .gguf file; folders are not quantised yet"
-            raise UnsupportedError("quantize", "is no GGUF file", field="model", given=str(self.source), advice=advice)
         if self.output.suffix.lower() != ".gguf":
             raise InputError("quantize", "must end in .gguf", field="output", given=self.output.name)
         if not self.output.parent.is_dir():
@@ -88,9 +87,8 @@ class Quantising:
             name: MadeView(DTYPES[kind], self.tensors[name].shape, lambda: b"")
             for name, kind in self.plan.types.items()
         }
-        with open(self.source, "rb") as file:
-            source = digest.of_file(file)
-        metadata = dict(self._file.metadata.stored())
+        source = self._opened.digest()
+        metadata = dict(self._opened.metadata)
         metadata["general.file_type"] = FILE_TYPES[self.plan.name]
         metadata["general.quantization_version"] = BLOCK_FORMATS
         metadata[SOURCE] = source
@@ -100,18 +98,20 @@ class Quantising:
         with open(self._partial, "r+b" if done else "wb") as out:
             if not done:
                 out.write(start)
-            place = len(start)
+            place, since = len(start), 0
             for number, (name, view) in enumerate(views.items()):
                 size = view.nbytes + -view.nbytes % alignment
                 if number >= len(done):
                     out.seek(place)
-                    made, lost = self._made(name, view)
-                    out.write(made.data)
+                    done.append(self._write(name, view, out))
                     out.write(bytes(-view.nbytes % alignment))
-                    out.flush()
-                    os.fsync(out.fileno())
-                    done.append(lost)
-                    self._note(key, done)
+                    self._opened.release()
+                    since += self.tensors[name].nbytes
+                    if since >= NOTED_AFTER:
+                        out.flush()
+                        os.fsync(out.fileno())
+                        self._note(key, done)
+                        since = 0
                 place += size
                 yield Written(name, self.tensors[name].dtype.name, view.dtype.name, view.nbytes, done[number])
             out.truncate(place)
@@ -121,27 +121,28 @@ class Quantising:
         os.replace(self._partial, self.output)
         self._journal.unlink(missing_ok=True)
 
-    def _made(self, name: str, view: TensorView) -> tuple[np.ndarray, float]:
-        """The bytes of a tensor in its new type, and the part of its square that is lost."""
+    def _write(self, name: str, view: TensorView, out: BinaryIO) -> float:
+        """Write a tensor in its new type, some rows at a time; the part of its square that is lost."""
         stored = self.tensors[name]
+        data = stored.bytes()
         if stored.dtype == view.dtype:
-            return np.ascontiguousarray(stored.bytes()), 0.0
-        values = np.ascontiguousarray(stored.numpy(), dtype=np.float32)
-        columns = values.shape[-1]
-        made = encode(
-            values.reshape(-1, columns), view.dtype, importance=self.importance.get(name), threads=self.threads
-        )
-        off = size = 0.0
-        rows, back = (
-            values.reshape(-1, columns),
-            TensorView(view.dtype, (values.size // columns, columns), made.bytes()),
-        )
-        for first in range(0, len(rows), 1024):
-            part = rows[first : first + 1024].astype(np.float64)
-            got = back.take(np.arange(first, min(first + 1024, len(rows)))).numpy()
-            off += float(((part - got) ** 2).sum())
-            size += float((part**2).sum())
-        return np.ascontiguousarray(made.bytes()), off / size if size else 0.0
+            out.write(np.ascontiguousarray(data).data)
+            return 0.0
+        columns = stored.shape[-1] if stored.shape else 1
+        count = stored.size // columns
+        size, step = len(data) // count, max(1, AT_A_TIME // columns)
+        off = total = 0.0
+        for first in range(0, count, step):
+            rows = min(step, count - first)
+            part = TensorView(stored.dtype, (rows, columns), data[first * size : (first + rows) * size])
+            values = np.ascontiguousarray(part.numpy(), dtype=np.float32)
+            made = encode(values, view.dtype, importance=self.importance.get(name), threads=self.threads)
+            out.write(np.ascontiguousarray(made.bytes()).data)
+            wide = values.astype(np.float64)
+            total += float((wide**2).sum())
+            wide -= made.numpy()
+            off += float((wide**2).sum())
+        return off / total if total else 0.0
 
     def _importance_bytes(self) -> bytes:
         given = sorted(self.importance.items())

@@ -482,7 +482,7 @@ def _gguf_template(meta: Any) -> Template | None:
 
 
 def _gguf_tokenizer(meta: Any) -> Callable[..., Tokenizer] | None:
-    if "tokenizer.ggml.model" not in meta:
+    if "tokenizer.ggml.model" not in meta or meta.get_str("tokenizer.ggml.model") == "no_vocab":
         return None
     if meta.get_str("tokenizer.ggml.model") == "bert":
         from weft.text.gguf_vocab import named_ids

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_PREFIX = "tokenizer.ggml."
-_IDS = {
+PREFIX = "tokenizer.ggml."
+IDS = {
     "bos": "bos_token_id",
     "eos": "eos_token_id",
     "unk": "unknown_token_id",
@@ -51,11 +51,11 @@ def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     tokens = _strings(metadata, "tokens", required=True)
     merges = _strings(metadata, "merges", required=False)
     get = getattr(metadata, "compact", metadata.get)  # a reader's own, which needs no numpy
-    scores = _floats(get(_PREFIX + "scores", array("f")), "scores")
-    types = _integers(get(_PREFIX + "token_type", array("i")), "token_type")
-    charsmap = _bytes(metadata.get(_PREFIX + "precompiled_charsmap", b""), "precompiled_charsmap")
+    scores = _floats(get(PREFIX + "scores", array("f")), "scores")
+    types = _integers(get(PREFIX + "token_type", array("i")), "token_type")
+    charsmap = _bytes(metadata.get(PREFIX + "precompiled_charsmap", b""), "precompiled_charsmap")
     numbers = named_ids(metadata)
-    flags = {name: _flag(metadata[_PREFIX + key], key) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
+    flags = {name: _flag(metadata[PREFIX + key], key) for name, key in _FLAGS.items() if PREFIX + key in metadata}
     names = _text(metadata, "model"), _text(metadata, "pre", "")
     return *names, *tokens, *merges, scores, types, charsmap, numbers | flags
 
@@ -65,19 +65,19 @@ def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int
     named: dict[str, int | None] = {**named_ids(metadata)}
     for name, id in named.items():
         if id is not None and not 0 <= id < vocab_size:
-            raise _wrong(_IDS[name], f"must be one of the {vocab_size} ids of the vocabulary", id)
+            raise _wrong(IDS[name], f"must be one of the {vocab_size} ids of the vocabulary", id)
     return named
 
 
 def infill_ids(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int]:
     """The ids of the tokens for filling in the middle that the file states, by part: prefix, suffix, middle, ..."""
-    stated = {name: next((k for k in keys if _PREFIX + k in metadata), None) for name, keys in _INFILL.items()}
+    stated = {name: next((k for k in keys if PREFIX + k in metadata), None) for name, keys in _INFILL.items()}
     return {name: _inside(metadata, key, vocab_size) for name, key in stated.items() if key is not None}
 
 
 def _inside(metadata: Mapping[str, Any], key: str, vocab_size: int) -> int:
     """The id that a key states; it must be inside the vocabulary."""
-    id = _integer(metadata[_PREFIX + key], key)
+    id = _integer(metadata[PREFIX + key], key)
     if not 0 <= id < vocab_size:
         raise _wrong(key, f"must be one of the {vocab_size} ids of the vocabulary", id)
     return id
@@ -89,7 +89,7 @@ def named_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
     Those that a WordPiece vocabulary needs are there in any case: a file that lacks one, and the alternatives of
     _WORD_PIECE, is refused.
     """
-    found = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
+    found = {name: _integer(metadata[PREFIX + key], key) for name, key in IDS.items() if PREFIX + key in metadata}
     if _text(metadata, "model") != "bert":
         return found
     for name, (other, token) in _WORD_PIECE.items():
@@ -97,8 +97,8 @@ def named_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
             continue
         id = found[other] if other in found else _id_of(metadata, token)
         if id is None:
-            instead = f"{_PREFIX}{_IDS[other]} and a token {token}" if other else f"a token {token}"
-            raise _wrong(_IDS[name], f"is missing, and so is {instead}: texts cannot be tokenized")
+            instead = f"{PREFIX}{IDS[other]} and a token {token}" if other else f"a token {token}"
+            raise _wrong(IDS[name], f"is missing, and so is {instead}: texts cannot be tokenized")
         found[name] = id
     return found
 
@@ -113,11 +113,11 @@ def _id_of(metadata: Mapping[str, Any], token: str) -> int | None:
 
 
 def _wrong(key: str, what: str, given: Any = MISSING) -> FormatError:
-    return FormatError("gguf", what, field=_PREFIX + key, given=given)
+    return FormatError("gguf", what, field=PREFIX + key, given=given)
 
 
 def _text(metadata: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    value = metadata.get(_PREFIX + key, default)
+    value = metadata.get(PREFIX + key, default)
     if not isinstance(value, str):
         raise _wrong(key, "must be a string", value)
     return value
@@ -184,7 +184,7 @@ def _floats(value: Any, key: str) -> array[float] | npt.NDArray[np.float32]:
 
 
 def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:
-    value: Any = metadata.get(_PREFIX + key)
+    value: Any = metadata.get(PREFIX + key)
     if value is None:
         if required:
             raise _wrong(key, "is missing")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft.text.ranks import Encoding
 
 _FILES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "tokenizer.model")
-_TOKENIZER_LIMIT = 256 << 20
+TOKENIZER_LIMIT = 256 << 20
 # Origins of the core's errors, replaced by the file's name: some files are converted to another kind for the core.
 _KINDS = ("tiktoken", "tokenizer", "tokenizer.json", "tokenizer.model", "vocab.txt")
 
@@ -98,7 +98,7 @@ class Tokenizer:
         """
         path = Path(path)
         if path.is_dir():
-            path = _file_in(path)
+            path = file_in(path)
         if not path.is_file():
             advice = f"give {', '.join(_FILES)} or a folder"
             raise NotFoundError("tokenizer", f"no such file: {path.name}", advice=advice)
@@ -114,7 +114,7 @@ class Tokenizer:
         from weft.text import merges, ranks, word_pieces
 
         if path.name == "tekken.json":
-            return cls._from_ranks(*ranks.read_tekken(read(path, _TOKENIZER_LIMIT)))
+            return cls._from_ranks(*ranks.read_tekken(read(path, TOKENIZER_LIMIT)))
         if path.suffix == ".tiktoken":
             return cls.from_tiktoken(path, path.stem)
         if path.suffix == ".model" and ranks.is_rank_file(_head(path)):
@@ -122,18 +122,18 @@ class Tokenizer:
         tokens = {name: named(settings, name) for name in NAMES}
         if path.suffix == ".txt" and path.name != "merges.txt" and class_of(settings) == "MPNetTokenizer":
             tokens |= word_pieces.names_of(settings)
-            content = word_pieces.tokenizer_json(read(path, _TOKENIZER_LIMIT), settings)
+            content = word_pieces.tokenizer_json(read(path, TOKENIZER_LIMIT), settings)
             native = _from_json(content, path.name, settings, tokens)
         elif path.suffix == ".txt" and path.name != "merges.txt":
             native = _from_vocab(path, settings)
         elif path.suffix == ".model":
             add_bos, add_eos = flag(settings, "add_bos_token", True), flag(settings, "add_eos_token", False)
-            native = _native.Tokenizer.from_sentencepiece(read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
+            native = _native.Tokenizer.from_sentencepiece(read(path, TOKENIZER_LIMIT), add_bos, add_eos)
         elif path.name in ("vocab.json", "merges.txt"):
             tokens |= merges.special_names(settings)
-            native = _from_json(_from_merges(path, settings), path.name, settings, tokens)
+            native = _from_json(merged_json(path, settings), path.name, settings, tokens)
         else:
-            content = with_settings(read(path, _TOKENIZER_LIMIT), settings)
+            content = with_settings(read(path, TOKENIZER_LIMIT), settings)
             native = _from_json(content, path.name, settings, tokens)
         return cls(native, {name: native.id(token) for name, token in tokens.items() if token is not None})
 
@@ -160,7 +160,7 @@ class Tokenizer:
             what = "the file does not say how to split a text"
             raise InputError("tiktoken", what, advice="give a name or a pattern")
         encoding = ranks.Encoding(pattern, special or {}) if pattern is not None else ranks.encoding(str(name))
-        return cls._from_ranks(read(Path(path), _TOKENIZER_LIMIT), encoding)
+        return cls._from_ranks(read(Path(path), TOKENIZER_LIMIT), encoding)
 
     @classmethod
     def _from_ranks(cls, content: bytes, encoding: Encoding) -> Tokenizer:
@@ -331,14 +331,16 @@ def _fit(first: int, second: int, room: int) -> tuple[int, int]:
     return (short, long) if first <= second else (long, short)
 
 
-def _file_in(folder: Path) -> Path:
+def file_in(folder: Path) -> Path:
+    """The file of a folder that says what the tokenizer is."""
     for name in _FILES:
         if (folder / name).is_file() and (name != "vocab.json" or (folder / "merges.txt").is_file()):
             return folder / name
     raise NotFoundError("tokenizer", f"the folder {folder.name} has none of {', '.join(_FILES)}")
 
 
-def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
+def merged_json(path: Path, settings: Mapping[str, Any]) -> bytes:
+    """vocab.json and merges.txt as one tokenizer.json."""
     from weft.text import merges
 
     vocab, lines, added = merges.files_beside(path.parent)
@@ -346,7 +348,7 @@ def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
         if not file.is_file():
             raise NotFoundError("tokenizer", f"{path.name} needs {file.name} beside it, which is missing")
     extra = read(added, SIDE_FILE_LIMIT) if added.is_file() else None
-    return merges.tokenizer_json(read(vocab, _TOKENIZER_LIMIT), read(lines, _TOKENIZER_LIMIT), extra, settings)
+    return merges.tokenizer_json(read(vocab, TOKENIZER_LIMIT), read(lines, TOKENIZER_LIMIT), extra, settings)
 
 
 def _from_json(
@@ -375,7 +377,7 @@ def _head(path: Path) -> bytes:
 
 
 def _from_vocab(path: Path, settings: Mapping[str, Any]) -> Any:
-    text = read(path, _TOKENIZER_LIMIT)
+    text = read(path, TOKENIZER_LIMIT)
     names = {
         key: named(settings, key) or default
         for key, default in [("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"), ("pad", "[PAD]"), ("mask", "[MASK]")]

@@ -9,14 +9,15 @@ import os
 import re
 import struct
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from weft.errors import InputError
+from weft.errors import InputError, WeightError
 from weft.weights import gguf_meta as meta
 from weft.weights.experts import expert_stacks
-from weft.weights.files import TensorView, replacing
+from weft.weights.files import MadeView, TensorView, replacing
 from weft.weights.gguf import ALIGNMENT_RULE, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, MAX_KEY, MAX_NAME, is_alignment
 from weft.weights.gguf_config import POOLING, TOKENS, YARN, yarn_magnitude
 from weft.weights.names import Gguf
@@ -68,9 +69,14 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
             if name.endswith(ending):
                 rows = full.get(count, 1)
                 view = TensorView(view.dtype, (rows, view.shape[0] // rows), view.bytes())
-        stored[known] = view if order is None else view.take(order)
+        stored[known] = view if order is None else _ordered(view, order)
     factors = {name: TensorView.of(np.float32(values)) for name, values in _factor_tensors(full, gguf).items()}
     return {**stored, **factors}
+
+
+def _ordered(view: TensorView, order: Any) -> TensorView:
+    """The rows `order`, made when they are read: those of all layers together take much memory."""
+    return MadeView(view.dtype, (len(order), *view.shape[1:]), lambda: view.take(order).bytes())
 
 
 def _with_stacks(tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
@@ -84,17 +90,26 @@ def _with_stacks(tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
             parts.setdefault(f"{one[1]}.each.{one[2]}", []).append(view)
         elif fused is not None:
             names = ("gate_proj", "up_proj") if fused[2] == "gate_up_proj" else (fused[2],)
-            rows = view.bytes().reshape(view.shape[0], len(names), -1)
             shape = (view.shape[0], view.shape[1] // len(names), view.shape[2])
             for index, own in enumerate(names):
-                data = np.ascontiguousarray(rows[:, index]).reshape(-1)
-                found[f"{fused[1]}.each.{own}.weight"] = TensorView(view.dtype, shape, data)
+                make = partial(_part_of_each, view, len(names), index)
+                found[f"{fused[1]}.each.{own}.weight"] = MadeView(view.dtype, shape, make)
         else:
             found[name] = view
     for name, views in parts.items():
-        data = np.concatenate([view.bytes() for view in views])
-        found[name] = TensorView(views[0].dtype, (len(views), *views[0].shape), data)
+        if any((view.dtype, view.shape) != (views[0].dtype, views[0].shape) for view in views):
+            raise WeightError("gguf", f"{name}: the matrices of all experts must have one type and shape")
+        found[name] = MadeView(views[0].dtype, (len(views), *views[0].shape), partial(_joined, views))
     return found
+
+
+def _part_of_each(view: TensorView, parts: int, index: int) -> np.ndarray:
+    """One of the equal parts of the rows of every matrix of a stack."""
+    return np.ascontiguousarray(view.bytes().reshape(view.shape[0], parts, -1)[:, index]).reshape(-1)
+
+
+def _joined(views: list[TensorView]) -> np.ndarray:
+    return np.concatenate([view.bytes() for view in views])
 
 
 def _numbers(name: str) -> list[tuple[int, str]]:
@@ -105,8 +120,11 @@ def _numbers(name: str) -> list[tuple[int, str]]:
 def _row_parts(view: TensorView, count: int) -> list[TensorView]:
     """Equal parts of the rows."""
     rows, size = view.shape[0] // count, view.nbytes // count
-    data = view.bytes()
-    return [TensorView(view.dtype, (rows, *view.shape[1:]), data[i * size : (i + 1) * size]) for i in range(count)]
+    shape = (rows, *view.shape[1:])
+    return [
+        MadeView(view.dtype, shape, lambda first=i * size: view.bytes()[first : first + size])  # type: ignore[misc]
+        for i in range(count)
+    ]
 
 
 def gguf_from_config(config: Mapping[str, Any], gguf: Gguf) -> dict[str, Any]:

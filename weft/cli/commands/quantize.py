@@ -38,15 +38,19 @@ def command(
     as_json: bool,
     threads: int | None,
 ) -> None:
-    """Write MODEL, a GGUF file, with its matrices in fewer bits.
+    """Write MODEL, a GGUF file or a folder of safetensors, as GGUF with its matrices in fewer bits.
 
     The scales of each block are searched, so that less is lost than by rounding. Types with _m and _s give the
     matrices that matter most more bits. Rows that do not fit a type's blocks get the next wider one that they fit. What
     each matrix lost is written beside OUTPUT as JSON. A run that was stopped goes on when it is started again.
 
+    Config, vocabulary, special tokens and chat template of a folder go along, and llama.cpp reads the file. What GGUF
+    has no words for is refused.
+
     \b
     Examples:
       weft quantize model-f16.gguf -o model-q4.gguf --type q4_k_m
+      weft quantize ./SmolLM2-135M -o smollm2-q8.gguf --type q8_0
       weft quantize model-f16.gguf -o small.gguf --type q4_0 --tensor ffn_down=q6_k
     """
     from weft.cli.counting import counted

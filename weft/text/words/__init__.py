@@ -1,0 +1,1 @@
+"""Vocabularies, written for files of other kinds."""
