@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "classify": ("embed", "rerank", "tiny", "train", "text", "weights"),
     "distill": ("train", "classify", "graph", "generate", "embed", "weights", "__init__"),
     "data": ("progress", "train", "embed", "text", "weights", "__init__"),
+    "measure": ("runtime", "weights/sources", "text"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),
@@ -84,7 +85,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "transport", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray",
-              "serve", "train", "autograd", "classify", "distill", "data", "tiny", "quantise", "bench", "cli"),
+              "serve", "train", "autograd", "classify", "distill", "data", "tiny", "quantise", "measure", "bench",
+              "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

@@ -81,15 +81,15 @@ def test_too_little_memory_is_refused_with_the_least_and_the_least_is_enough(
 
 
 def test_eval_measures_with_and_without_the_adapter(run: Run, generator: Path, rows: Path, trained: Path) -> None:
-    plain = json.loads(run("eval", str(generator), str(rows), "--json").stdout)
-    done = run("eval", str(generator), str(rows), "--adapter", str(trained), "--rows", "--json")
+    plain = json.loads(run("eval", "rows", str(generator), str(rows), "--json").stdout)
+    done = run("eval", "rows", str(generator), str(rows), "--adapter", str(trained), "--rows", "--json")
     lines = done.stdout.splitlines()
     each, whole = [json.loads(line) for line in lines[:24]], json.loads("".join(lines[24:]))
     assert whole["loss"] < 0.5 * plain["loss"] and whole["accuracy"] > plain["accuracy"]
     assert [row["row"] for row in each] == list(range(1, 25))
     assert sum(row["loss"] * row["targets"] for row in each) == pytest.approx(whole["loss"] * whole["targets"])
     assert whole["exact"] == sum(row["right"] == row["targets"] for row in each)
-    shown = run("eval", str(generator), str(rows)).stdout
+    shown = run("eval", "rows", str(generator), str(rows)).stdout
     assert "perplexity" in shown and "exact" in shown
 
 

@@ -207,7 +207,7 @@ class Runs:
         self._known.pop(run.name, None)
 
     def evaluate(self, run: Run) -> None:
-        """Begin to measure the base and the adapter on the held-out rows, as `weft eval` does."""
+        """Begin to measure the base and the adapter on the held-out rows, as `weft eval rows` does."""
         if run.held_out is None:
             raise Fault(409, f"run {run.name} held no rows out to evaluate on", code="nothing_held_out")
         if run.state != "done":
@@ -225,7 +225,7 @@ class Runs:
 
     async def _measure(self, run: Run, adapter: Path | None = None) -> dict[str, Any]:
         about = run.about
-        command = [*_weft("eval"), about["source"], str(run.held_out), "--json"]
+        command = [*_weft("eval", "rows"), about["source"], str(run.held_out), "--json"]
         command += [] if adapter is None else ["--adapter", str(adapter)]
         for name in ("max_length", "too_long", "loss"):
             if name in about["settings"]:
