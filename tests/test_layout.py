@@ -54,7 +54,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
     "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
-    "quantise": ("models", "nn", "runtime", "text", "embed", "weights", "weights/sources", "_core"),
+    "quantise": (
+        *("models", "nn", "graph", "backends", "runtime", "runtime/threads", "text", "embed"),
+        *("weights", "weights/names", "weights/sources", "_core"),
+    ),
     "tiny": ("autograd", "ops", "vectors", "weights", "_core"),
     "train": (
         "progress",

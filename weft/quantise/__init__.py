@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.quantise.calibration import Calibration as Calibration
     from weft.quantise.encoding import encode as encode
+    from weft.quantise.imatrix import read_imatrix as read_imatrix
+    from weft.quantise.imatrix import write_imatrix as write_imatrix
     from weft.quantise.plan import Plan as Plan
     from weft.quantise.plan import make_plan as make_plan
     from weft.quantise.writing import Quantising as Quantising
     from weft.quantise.writing import Written as Written
 
-_HOMES = {"Plan": "plan", "Quantising": "writing", "Written": "writing", "encode": "encoding", "make_plan": "plan"}
+_HOMES = {
+    "Calibration": "calibration",
+    "Plan": "plan",
+    "Quantising": "writing",
+    "Written": "writing",
+    "encode": "encoding",
+    "make_plan": "plan",
+    "read_imatrix": "imatrix",
+    "write_imatrix": "imatrix",
+}
 
 __all__ = [*_HOMES]
 

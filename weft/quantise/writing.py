@@ -66,6 +66,7 @@ class Quantising:
         self.tensors: Mapping[str, TensorView] = self._opened.tensors
         self.plan: Plan = make_plan(self.tensors, type, exceptions, widen=self.source.is_dir())
         self.importance = dict(importance or {})
+        self._check_importance()
         self._partial = self.output.with_name(f".{self.output.name}.partial")
         self._journal = self.output.with_name(f".{self.output.name}.partial.json")
 
@@ -78,6 +79,15 @@ class Quantising:
             raise InputError("quantize", "is the model itself", field="output", advice="name another file")
         if self.output.exists() and not overwrite:
             raise InputError("quantize", f"{self.output} exists", field="output", advice="name a new file, or --force")
+
+    def _check_importance(self) -> None:
+        for name, given in self.importance.items():
+            view = self.tensors.get(name)
+            if view is None or not view.shape:
+                continue  # of a tensor that this file does not have
+            if given.shape not in ((view.shape[-1],), (view.shape[0], view.shape[-1])):
+                what = f"has another shape than {name} {view.shape}: it is another model's"
+                raise InputError("quantize", what, field="importance", given=given.shape)
 
     def __len__(self) -> int:
         return len(self.plan.types)
@@ -131,12 +141,15 @@ class Quantising:
         columns = stored.shape[-1] if stored.shape else 1
         count = stored.size // columns
         size, step = len(data) // count, max(1, AT_A_TIME // columns)
+        given = self.importance.get(name)
+        # Of a stack each matrix may have its own importance, so that rows of two are never encoded together.
+        height = count if given is None or given.ndim < 2 else count // len(given)
         off = total = 0.0
-        for first in range(0, count, step):
-            rows = min(step, count - first)
+        for first, rows in _pieces(count, height, step):
+            weights = given if given is None or given.ndim < 2 else given[first // height]
             part = TensorView(stored.dtype, (rows, columns), data[first * size : (first + rows) * size])
             values = np.ascontiguousarray(part.numpy(), dtype=np.float32)
-            made = encode(values, view.dtype, importance=self.importance.get(name), threads=self.threads)
+            made = encode(values, view.dtype, importance=weights, threads=self.threads)
             out.write(np.ascontiguousarray(made.bytes()).data)
             wide = values.astype(np.float64)
             total += float((wide**2).sum())
@@ -169,3 +182,9 @@ class Quantising:
         }
         with_importance = sorted(set(self.importance) & set(views))
         return {"source": source, "type": self.plan.name, "importance": with_importance, "tensors": tensors}
+
+
+def _pieces(count: int, height: int, step: int) -> Iterator[tuple[int, int]]:
+    """`count` rows as pieces of `step` at most, first and length, none across a multiple of `height`."""
+    for start in range(0, count, height):
+        yield from ((first, min(step, start + height - first)) for first in range(start, start + height, step))

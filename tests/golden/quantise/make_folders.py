@@ -61,13 +61,13 @@ def plain_tokenizer(name: str) -> dict[str, Any]:
     return content
 
 
-def write_folder(folder: Path, name: str) -> dict[str, Any]:
-    """A folder with random weights and a tokenizer; its config."""
+def write_folder(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    """A folder with random weights and a tokenizer; its config, in which `more` is other."""
     kind, tokenizer, changes = CASES[name]
     content = plain_tokenizer(tokenizer)
     added = [token["id"] for token in content["added_tokens"]]
     rows = 3 + max(*added, *content["model"]["vocab"].values())
-    cfg = {**tiny.CONFIGS[kind], **changes, "vocab_size": rows}
+    cfg = {**tiny.CONFIGS[kind], **changes, **more, "vocab_size": rows}
     tiny.write_folder(folder, cfg)
     (folder / "tokenizer.json").write_text(json.dumps(content))
     (folder / "tokenizer_config.json").write_text(json.dumps(NAMED.get(tokenizer, {})))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli import options, screen
+
+if TYPE_CHECKING:
+    from weft.quantise import Quantising, Written
 
 
 @click.command()
@@ -26,6 +31,27 @@ from weft.cli import options, screen
     metavar="NAME=TYPE",
     help="Another type for matrices whose names fit a regular expression; may be given several times.",
 )
+@click.option(
+    "--calibrate",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="TEXT",
+    help="A text like those the model will read: columns that it uses much lose less.",
+)
+@click.option(
+    "--tokens", type=click.IntRange(min=2), default=65_536, show_default=True, help="At most so many of TEXT."
+)
+@click.option(
+    "--imatrix",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Importance from a file instead: llama.cpp's imatrix, .gguf or .dat.",
+)
+@click.option(
+    "--save-imatrix",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep what --calibrate found, as llama.cpp reads it (.gguf, or .dat for its older form).",
+)
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @options.threads()
@@ -34,11 +60,15 @@ def command(
     output: Path,
     kind: str,
     exceptions: tuple[str, ...],
+    calibrate: Path | None,
+    tokens: int,
+    imatrix: Path | None,
+    save_imatrix: Path | None,
     force: bool,
     as_json: bool,
     threads: int | None,
 ) -> None:
-    """Write MODEL, a GGUF file or a folder of safetensors, as GGUF with its matrices in fewer bits.
+    """Write MODEL, a GGUF file or a folder, as GGUF in fewer bits.
 
     The scales of each block are searched, so that less is lost than by rounding. Types with _m and _s give the
     matrices that matter most more bits. Rows that do not fit a type's blocks get the next wider one that they fit. What
@@ -52,26 +82,28 @@ def command(
       weft quantize model-f16.gguf -o model-q4.gguf --type q4_k_m
       weft quantize ./SmolLM2-135M -o smollm2-q8.gguf --type q8_0
       weft quantize model-f16.gguf -o small.gguf --type q4_0 --tensor ffn_down=q6_k
+      weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --save-imatrix model.imatrix.gguf
     """
     from weft.cli.counting import counted
-    from weft.errors import InputError
     from weft.quantise import Quantising
     from weft.runtime.threads import plan_threads
     from weft.weights.sources import locate
 
-    pairs = []
-    for given in exceptions:
-        part, found, wanted = given.rpartition("=")
-        if not (part and found and wanted):
-            raise InputError("quantize", "must be NAME=TYPE", field="tensor", given=given)
-        pairs.append((part, wanted))
-    place = locate(model).path
-    work = Quantising(place, output, type=kind, exceptions=pairs, threads=plan_threads(threads).count, overwrite=force)
+    place, count = locate(model).path, plan_threads(threads).count
+    seen = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
+    work = Quantising(
+        place, output, type=kind, exceptions=_pairs(exceptions), importance=seen, threads=count, overwrite=force
+    )
     written = []
     with counted("tensors") as tell:
         for one in work:
             written.append(one)
             tell(len(written), len(work))
+    _show(work, written, output, as_json)
+
+
+def _show(work: Quantising, written: Sequence[Written], output: Path, as_json: bool) -> None:
+    """What was written, and what was lost."""
     changed = [one for one in written if one.before != one.after]
     before = sum(work.tensors[one.name].nbytes for one in written)
     after = sum(one.nbytes for one in written)
@@ -88,3 +120,41 @@ def command(
         facts.append(("most lost", f"{100 * worst.lost:.3g} % of {worst.name}'s square ({worst.after})"))
     screen.facts(facts)
     screen.note(f"{output} written, and {output.name}.json with what each matrix lost")
+
+
+def _pairs(exceptions: Sequence[str]) -> list[tuple[str, str]]:
+    """Parts of names and the types that --tensor gives to them."""
+    from weft.errors import InputError
+
+    pairs = []
+    for given in exceptions:
+        part, found, wanted = given.rpartition("=")
+        if not (part and found and wanted):
+            raise InputError("quantize", "must be NAME=TYPE", field="tensor", given=given)
+        pairs.append((part, wanted))
+    return pairs
+
+
+def _importance(
+    place: Path, calibrate: Path | None, tokens: int, imatrix: Path | None, save: Path | None, threads: int
+) -> dict[str, Any]:
+    """How much each column of each matrix matters: measured on a text, or from a file."""
+    from weft.cli.counting import counted
+    from weft.errors import InputError
+    from weft.quantise import read_imatrix, write_imatrix
+    from weft.quantise.calibration import Calibration
+    from weft.quantise.imatrix import fitting
+
+    if calibrate is not None and imatrix is not None:
+        raise InputError("quantize", "excludes --imatrix", field="calibrate", advice="give one of them")
+    if save is not None and calibrate is None:
+        raise InputError("quantize", "needs --calibrate", field="save-imatrix", advice="there is nothing to keep")
+    if calibrate is None:
+        return {} if imatrix is None else fitting(read_imatrix(imatrix), place)
+    text = calibrate.read_text(encoding="utf-8", errors="replace")
+    work = Calibration(place, text, tokens=tokens, threads=threads)
+    with counted("steps of calibration") as tell:
+        seen = work.importance(tell)
+    if save is not None:
+        write_imatrix(save, seen, text=calibrate.name, windows=len(work.windows), window=len(work.windows[0]))
+    return {name: one.mean for name, one in seen.items()}
