@@ -37,3 +37,54 @@ def test_llama_windows_and_refusals(run: Run, generator: Path, text: Path) -> No
         assert refused.exit_code == 2 and said in refused.stderr
     refused = run("eval", str(generator), str(text))
     assert refused.exit_code == 2 and "No such command" in refused.stderr
+
+
+def test_compare_shows_both_and_prints_lines_that_plot_reads(
+    run: Run, generator: Path, text: Path, tmp_path: Path
+) -> None:
+    given = (
+        "eval",
+        "compare",
+        str(generator),
+        str(generator),
+        str(text),
+        "--window",
+        "64",
+        "--no-speed",
+        "--worst",
+        "2",
+    )
+    shown = run(*given)
+    assert shown.exit_code == 0, shown.stderr
+    assert "100.00 % of" in shown.stdout and "+0.00 %" in shown.stdout and "A expects" in shown.stdout
+    line = run(*given, "--json").stdout
+    found = json.loads(line)
+    assert found["mean"] == 0 and len(found["worst"]) == 2 and found["speed_a"] is None and found["layers"] == [0, 0]
+    kept = tmp_path / "lines.jsonl"
+    kept.write_text(line, encoding="utf-8")
+    plotted = run("eval", "plot", str(kept), "--svg", str(tmp_path / "sizes.svg"))
+    assert "divergence by size" in plotted.stdout and "best of their size: tiny.gguf" in plotted.stderr
+    assert (tmp_path / "sizes.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_sts_measures_each_model_with_each_arithmetic(run: Run, embedder: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.csv"
+    made = [("a cat", "one cat", 5), ("a dog", "rain", 0), ("two birds", "a bird", 3)]
+    pairs.write_text("".join(f"m\tx\ty\t1\t{score}\t{a}\t{b}\n" for a, b, score in made), encoding="utf-8")
+    given = (
+        "eval",
+        "sts",
+        str(embedder),
+        str(pairs),
+        "--compute",
+        "f32",
+        "--compute",
+        "int8",
+        "--against",
+        str(embedder),
+    )
+    shown = run(*given)
+    assert shown.exit_code == 0, shown.stderr
+    assert "spearman" in shown.stdout and "farthest" in shown.stdout and len(shown.stdout.splitlines()) == 3
+    lines = [json.loads(line) for line in run(*given, "--json").stdout.splitlines()]
+    assert [line["compute"] for line in lines] == ["f32", "int8"] and lines[0]["lost"] < lines[1]["lost"]

@@ -118,6 +118,11 @@ class Trace:
             raise InputError(op.name, f"the operand {operand!r} belongs to another trace")
         return operand
 
+    @property
+    def recorded(self) -> Sequence[tuple[Op, tuple[Tensor | None, ...], tuple[Tensor, ...], dict[str, Any]]]:
+        """The ops so far, in order: each with its operands, results and attributes."""
+        return tuple(self._body)
+
     def program(self) -> Program:
         """The verified program of what was recorded, unoptimised and unplanned."""
         renamed = self._place_outputs()
