@@ -62,6 +62,23 @@ static nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> encode(const std::string& dt
   return give(std::move(out), bytes);
 }
 
+static nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> encode_with_feedback(
+    const std::string& dtype_name, nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu> values, size_t columns,
+    std::optional<Floats> importance, Floats factor) {
+  const weft::DType dtype = weft::dtype_named(dtype_name);
+  const weft::DTypeInfo& type = weft::info(dtype);
+  if ((importance && importance->size() != columns) || factor.size() != columns * columns)
+    weft::fail(weft::ErrorKind::input, "encode", "importance or factor does not fit " + std::to_string(columns) + " columns");
+  const size_t bytes = values.size() / static_cast<size_t>(type.block) * static_cast<size_t>(type.bytes);
+  auto out = std::make_unique_for_overwrite<uint8_t[]>(bytes);
+  {
+    nb::gil_scoped_release release;
+    weft::encode_with_feedback(dtype, values.data(), importance ? importance->data() : nullptr, factor.data(),
+                               reinterpret_cast<std::byte*>(out.get()), values.size(), columns);
+  }
+  return give(std::move(out), bytes);
+}
+
 static nb::ndarray<nb::memview, uint64_t, nb::ndim<1>> string_offsets(Bytes bytes, size_t start, size_t count,
                                                                       size_t limit) {
   std::unique_ptr<uint64_t[]> offsets;
@@ -77,6 +94,9 @@ static nb::ndarray<nb::memview, uint64_t, nb::ndim<1>> string_offsets(Bytes byte
 void bind_quant(nb::module_& module) {
   module.def("dequantise", &dequantise, "dtype"_a, "bytes"_a, "count"_a,
              "`count` elements of type `dtype` stored in `bytes` (uint8, exactly their size) as float32 [count].");
+  module.def("encode_with_feedback", &encode_with_feedback, "dtype"_a, "values"_a, "columns"_a,
+             "importance"_a.none() = nb::none(), "factor"_a,
+             "`values` as `encode` would, but what rounding misses is spread over later columns; `values` change.");
   module.def("encode", &encode, "dtype"_a, "values"_a, "columns"_a, "importance"_a.none() = nb::none(),
              "The blocks (uint8) of finite float32 values, rows of `columns`; `importance` has a number for each column.");
   module.def("can_encode", [](const std::string& dtype) { return weft::can_encode(weft::dtype_named(dtype)); }, "dtype"_a,

@@ -15,6 +15,13 @@ namespace weft {
 // cannot be made: those are f32, f16, bf16, and the grids of the IQ types.
 void encode(DType dtype, const float* values, const float* importance, std::byte* blocks, size_t count, size_t columns);
 
+// The same, column by column with feedback (GPTQ): scales of a block are searched when it begins; what rounding an element
+// misses is divided by its entry on the diagonal of `factor` and, times the entries right of it, taken off the elements
+// right of it in its row. `factor` [columns, columns] is upper triangular with U^T U = H^-1, H being the mean products of
+// what columns are multiplied by. `values` change.
+void encode_with_feedback(DType dtype, float* values, const float* importance, const float* factor, std::byte* blocks,
+                          size_t count, size_t columns);
+
 bool can_encode(DType dtype);
 
 }  // namespace weft

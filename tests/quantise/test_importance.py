@@ -50,7 +50,8 @@ def test_the_first_and_the_last_matrix_see_what_numpy_computes(folder):
         rows = np.concatenate(rows)
         assert seen[name].counts.tolist() == [len(rows)]
         np.testing.assert_allclose(seen[name].mean, (rows**2).mean(0), rtol=1e-4)
-    (moments,) = work.moments(["blk.0.attn_q.weight"])
+    moments = work.moments(["blk.0.attn_q.weight", "blk.0.ffn_down.weight"], memory=1)
+    assert list(moments) == ["blk.0.attn_q.weight"], "no more than fits"
     rows = np.concatenate(first)
     np.testing.assert_allclose(moments["blk.0.attn_q.weight"], rows.T @ rows / len(rows), atol=1e-4)
 

@@ -11,6 +11,7 @@ from weft.lazy import lazily
 if TYPE_CHECKING:
     from weft.quantise.calibration import Calibration as Calibration
     from weft.quantise.encoding import encode as encode
+    from weft.quantise.encoding import feedback_factor as feedback_factor
     from weft.quantise.imatrix import read_imatrix as read_imatrix
     from weft.quantise.imatrix import write_imatrix as write_imatrix
     from weft.quantise.plan import Plan as Plan
@@ -24,6 +25,7 @@ _HOMES = {
     "Quantising": "writing",
     "Written": "writing",
     "encode": "encoding",
+    "feedback_factor": "encoding",
     "make_plan": "plan",
     "read_imatrix": "imatrix",
     "write_imatrix": "imatrix",

@@ -6,7 +6,7 @@ importance of a matrix's columns (llama.cpp's imatrix); the sums of their produc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,26 +151,32 @@ class Calibration:
             found.update({name: sums[product.x] for product in group for name in product.tensors})
         return found
 
-    def moments(self, names: Collection[str], memory: int = 1 << 30) -> Iterator[dict[str, np.ndarray]]:
-        """Of these matrices the sums of products of any two inputs, float32 [columns, columns], over the tokens.
+    @property
+    def able(self) -> frozenset[str]:
+        """The matrices that `moments` knows; those of experts are not among them."""
+        return frozenset(name for one in self._products if one.matrices == 1 for name in one.tensors)
 
-        Some matrices at a time, so that all together take `memory` at most. Matrices of experts are left out.
-        """
-        wanted = [one for one in self._products if one.matrices == 1 and set(one.tensors) & set(names)]
-        for group in self._groups(
-            wanted, lambda product: 8 * product.columns**2 + 4 * WINDOW * product.columns, memory
-        ):
-            sums = {product.x: np.zeros((product.columns,) * 2, np.float64) for product in group}
-            for values in self._run(group):
-                for name, total in sums.items():
-                    x = values[name].reshape(-1, len(total)).astype(np.float64)
-                    total += x.T @ x
-            yield {
-                name: (sums[product.x] / self.tokens).astype(np.float32)
-                for product in group
-                for name in product.tensors
-                if name in names
-            }
+    def moments(self, names: Sequence[str], memory: int = 1 << 30) -> dict[str, np.ndarray]:
+        """Of as many of these matrices, in order, as take `memory` at most the mean products of any two inputs, float32
+        [columns, columns]; those of one value share an array."""
+        by_name = {name: one for one in self._products if one.matrices == 1 for name in one.tensors}
+        chosen: dict[str, _Product] = {}
+        held = 0
+        for name in (name for name in names if name in by_name):
+            product = by_name[name]
+            size = 0 if any(one.x == product.x for one in chosen.values()) else 12 * product.columns**2
+            if chosen and held + size > memory:
+                break
+            held += size
+            chosen[name] = product
+        once = {product.x: product for product in chosen.values()}
+        sums = {x: np.zeros((product.columns,) * 2, np.float64) for x, product in once.items()}
+        for values in self._run(list(once.values())):
+            for x, total in sums.items():
+                rows = values[x].reshape(-1, len(total))
+                total += rows.T @ rows
+        means = {x: (total / self.tokens).astype(np.float32) for x, total in sums.items()}
+        return {name: means[product.x] for name, product in chosen.items()}
 
     @staticmethod
     def _zeros(product: _Product) -> Seen:

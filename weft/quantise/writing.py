@@ -18,7 +18,8 @@ import numpy as np
 from weft.dtype import DTYPES
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.quantise.encoding import encode
+from weft.quantise.calibration import Calibration
+from weft.quantise.encoding import encode, feedback_factor
 from weft.quantise.plan import FILE_TYPES, Plan, make_plan
 from weft.quantise.source import open_source
 from weft.weights import TensorView
@@ -45,8 +46,9 @@ class Written:
 class Quantising:
     """Iterate over it: each tensor of `source` as it is written, those of an earlier run that is taken up first.
 
-    `importance` has for some tensors, by their names in the file, how much each column matters. `output` appears, with
-    what was done as `output`.json beside it, when all are written.
+    `importance` has for some tensors, by their names in the file, how much each column matters. With `feedback`, a text
+    that goes through the model, what rounding a column misses is made up for by later ones. `output` appears, with what
+    was done as `output`.json beside it, when all are written.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Quantising:
         type: str,
         exceptions: Sequence[tuple[str, str]] = (),
         importance: Mapping[str, np.ndarray] | None = None,
+        feedback: Calibration | None = None,
         threads: int = 1,
         overwrite: bool = False,
     ) -> None:
@@ -67,6 +70,8 @@ class Quantising:
         self.plan: Plan = make_plan(self.tensors, type, exceptions, widen=self.source.is_dir())
         self.importance = dict(importance or {})
         self._check_importance()
+        self._feedback = feedback
+        self._moments: dict[str, np.ndarray] = {}
         self._partial = self.output.with_name(f".{self.output.name}.partial")
         self._journal = self.output.with_name(f".{self.output.name}.partial.json")
 
@@ -144,12 +149,13 @@ class Quantising:
         given = self.importance.get(name)
         # Of a stack each matrix may have its own importance, so that rows of two are never encoded together.
         height = count if given is None or given.ndim < 2 else count // len(given)
+        factor = self._factor(name, view)
         off = total = 0.0
         for first, rows in _pieces(count, height, step):
             weights = given if given is None or given.ndim < 2 else given[first // height]
             part = TensorView(stored.dtype, (rows, columns), data[first * size : (first + rows) * size])
             values = np.ascontiguousarray(part.numpy(), dtype=np.float32)
-            made = encode(values, view.dtype, importance=weights, threads=self.threads)
+            made = encode(values, view.dtype, importance=weights, factor=factor, threads=self.threads)
             out.write(np.ascontiguousarray(made.bytes()).data)
             wide = values.astype(np.float64)
             total += float((wide**2).sum())
@@ -157,9 +163,22 @@ class Quantising:
             off += float((wide**2).sum())
         return off / total if total else 0.0
 
+    def _factor(self, name: str, view: TensorView) -> np.ndarray | None:
+        """What error feedback of a tensor needs; None for one without."""
+        if self._feedback is None or not view.dtype.quantised or name not in self._feedback.able:
+            return None
+        if name not in self._moments:
+            names = list(self.plan.types)
+            after = [one for one in names[names.index(name) :] if DTYPES[self.plan.types[one]].quantised]
+            self._moments = self._feedback.moments(after)
+        return feedback_factor(self._moments.pop(name))
+
     def _importance_bytes(self) -> bytes:
         given = sorted(self.importance.items())
-        return b"".join(name.encode() + np.ascontiguousarray(value, np.float64).tobytes() for name, value in given)
+        fed = repr([part.tolist() for part in self._feedback.windows]).encode() if self._feedback is not None else b""
+        return fed + b"".join(
+            name.encode() + np.ascontiguousarray(value, np.float64).tobytes() for name, value in given
+        )
 
     def _taken_up(self, key: str) -> list[float]:
         """What an earlier run of the same has written: of each complete tensor the part that was lost."""
@@ -181,7 +200,9 @@ class Quantising:
             for (name, view), lost in zip(views.items(), done)
         }
         with_importance = sorted(set(self.importance) & set(views))
-        return {"source": source, "type": self.plan.name, "importance": with_importance, "tensors": tensors}
+        fed = 0 if self._feedback is None else self._feedback.tokens
+        said = {"source": source, "type": self.plan.name, "importance": with_importance, "feedback_tokens": fed}
+        return {**said, "tensors": tensors}
 
 
 def _pieces(count: int, height: int, step: int) -> Iterator[tuple[int, int]]:

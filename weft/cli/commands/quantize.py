@@ -11,7 +11,7 @@ import click
 from weft.cli import options, screen
 
 if TYPE_CHECKING:
-    from weft.quantise import Quantising, Written
+    from weft.quantise import Calibration, Quantising, Written
 
 
 @click.command()
@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Keep what --calibrate found, as llama.cpp reads it (.gguf, or .dat for its older form).",
 )
+@click.option(
+    "--feedback",
+    is_flag=True,
+    help="Let later columns make up for what rounding a column misses (GPTQ); needs --calibrate.",
+)
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @options.threads()
@@ -64,6 +69,7 @@ def command(
     tokens: int,
     imatrix: Path | None,
     save_imatrix: Path | None,
+    feedback: bool,
     force: bool,
     as_json: bool,
     threads: int | None,
@@ -82,15 +88,18 @@ def command(
       weft quantize model-f16.gguf -o model-q4.gguf --type q4_k_m
       weft quantize ./SmolLM2-135M -o smollm2-q8.gguf --type q8_0
       weft quantize model-f16.gguf -o small.gguf --type q4_0 --tensor ffn_down=q6_k
-      weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --save-imatrix model.imatrix.gguf
+      weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --feedback
     """
     from weft.cli.counting import counted
+    from weft.errors import InputError
     from weft.quantise import Quantising
     from weft.runtime.threads import plan_threads
     from weft.weights.sources import locate
 
     place, count = locate(model).path, plan_threads(threads).count
-    seen = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
+    seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
+    if feedback and text is None:
+        raise InputError("quantize", "needs --calibrate", field="feedback", advice="name a text")
     work = Quantising(
         place, output, type=kind, exceptions=_pairs(exceptions), importance=seen, threads=count, overwrite=force
     )
@@ -137,8 +146,8 @@ def _pairs(exceptions: Sequence[str]) -> list[tuple[str, str]]:
 
 def _importance(
     place: Path, calibrate: Path | None, tokens: int, imatrix: Path | None, save: Path | None, threads: int
-) -> dict[str, Any]:
-    """How much each column of each matrix matters: measured on a text, or from a file."""
+) -> tuple[dict[str, Any], Calibration | None]:
+    """How much each column of each matrix matters: measured on a text, or from a file; and that text."""
     from weft.cli.counting import counted
     from weft.errors import InputError
     from weft.quantise import read_imatrix, write_imatrix
@@ -150,11 +159,11 @@ def _importance(
     if save is not None and calibrate is None:
         raise InputError("quantize", "needs --calibrate", field="save-imatrix", advice="there is nothing to keep")
     if calibrate is None:
-        return {} if imatrix is None else fitting(read_imatrix(imatrix), place)
+        return {} if imatrix is None else fitting(read_imatrix(imatrix), place), None
     text = calibrate.read_text(encoding="utf-8", errors="replace")
     work = Calibration(place, text, tokens=tokens, threads=threads)
     with counted("steps of calibration") as tell:
         seen = work.importance(tell)
     if save is not None:
         write_imatrix(save, seen, text=calibrate.name, windows=len(work.windows), window=len(work.windows[0]))
-    return {name: one.mean for name, one in seen.items()}
+    return {name: one.mean for name, one in seen.items()}, work

@@ -251,6 +251,11 @@ def _of_characters(model: Mapping[str, Any], own: Tokenizer, rows: int) -> Itera
     scored = {f"{PREFIX}scores": scores, **_unknown(model, own)}
     for space in (True, False):
         yield {**_said("llama", tokens, types), **scored, f"{PREFIX}add_space_prefix": space}
+    # Gemma's runs of spaces are tokens of their own, looked for before all else, and such are written as spaces.
+    runs = {id for id, token in enumerate(tokens) if len(token) > 1 and not token.strip(SPACE)}
+    apart = [" " * len(token) if id in runs else token for id, token in enumerate(tokens)]
+    kinds = [USER_DEFINED if id in runs else kind for id, kind in enumerate(types)]
+    yield {**_said("llama", apart, kinds), **scored, f"{PREFIX}add_space_prefix": False}
     yield {**_said("gemma4", tokens, types), **scored, f"{PREFIX}merges": lines}
 
 
