@@ -58,6 +58,7 @@ def weft_model(given: argparse.Namespace, seed: int, folder: Path) -> tuple[Any,
         return weft.Embedder(given.model, threads=given.threads).encode, 0.0
     data = [{"sentence1": a, "sentence2": b, "score": score} for a, b, score in rows(given.data, "train")]
     options = {"rank": given.rank, "merged": bool(given.rank), "compute": given.compute}
+    options["dropout"] = "auto" if given.dropout is None else given.dropout
     training = train.embedder(given.model, data, output=folder / "made", loss="cosine", batch=BATCH, rate=given.rate,
                               warmup=WARMUP, clip=CLIP, epochs=given.epochs, steps=given.steps, seed=seed,
                               save_every=math.inf, threads=given.threads, **options)  # fmt: skip
@@ -95,6 +96,9 @@ def peer_steps(model: Any, data: list[Row], given: argparse.Namespace, seed: int
     import torch
 
     loss = cosine_loss()(model)
+    for part in model.modules():  # attention reads its rate from such a module too
+        if isinstance(part, torch.nn.Dropout) and given.dropout is not None:
+            part.p = given.dropout
     steps = given.steps or given.epochs * math.ceil(len(data) / BATCH)
     warmup = math.ceil(WARMUP * steps)
     rule = torch.optim.AdamW(model.parameters(), lr=given.rate, weight_decay=0.0)
@@ -141,6 +145,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compute", default="f32", help="weft: with --rank, of the frozen base; peer: autocast")
     parser.add_argument("--rank", type=int, default=0, help="weft: train an adapter")
+    parser.add_argument("--dropout", type=float, help="in place of the rates in the model's config")
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=0, help="so many steps only, to try it")
@@ -151,6 +156,7 @@ def main() -> None:
             encode, seconds = make(given, seed, Path(folder))
             found = {part: spearman(encode, rows(given.data, part)) for part in ("dev", "test")}
         about = {"compute": given.compute, "rank": given.rank, "threads": given.threads, "epochs": given.epochs}
+        about |= {"dropout": given.dropout, "steps": given.steps}
         print(json.dumps({"who": given.who, "seed": seed, **found, "seconds": seconds, **about}), flush=True)
 
 

@@ -34,6 +34,24 @@ def together(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+class AutoOrPart(click.ParamType):
+    """`auto`, or a number."""
+
+    name = "auto or a number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
+        try:
+            return "auto" if value == "auto" else float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither auto nor a number", param, ctx)
+
+
+def dropout() -> Callable[[F], F]:
+    """`--dropout` of encoders that learn."""
+    help = "Part of its activations that the model leaves out while it learns (default: auto, what its config says)."
+    return click.option("--dropout", type=AutoOrPart(), metavar="auto|PART", help=help)
+
+
 def threads() -> Callable[[F], F]:
     return click.option(
         "--threads", type=click.IntRange(1), metavar="N", help="Worker threads (default: see `weft doctor`)."

@@ -28,6 +28,8 @@ class Trace:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.dropout: float | None = 0.0  # the part that models leave out while they learn; None for their own rates
+        self.sites = 0  # places where they do so
         self.constants: dict[str, np.ndarray] = {}
         self._declared: dict[str, Tensor] = {}
         self._results: list[Tensor] = []

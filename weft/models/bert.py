@@ -82,6 +82,9 @@ class Config:
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-12
     position_embedding_type: str = "absolute"
+    hidden_dropout_prob: float = 0.1  # while it learns
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
     causal: bool = False  # GGUF's key; no model sets it
     is_decoder: bool = False  # transformers' field for the same
 
@@ -111,7 +114,8 @@ def embeddings(w: Scope, cfg: Config, step: Step) -> Tensor:
     part = (cfg.first_position, cfg.max_position_embeddings) if cfg.first_position else None
     places = nn.embedding(step.positions, w / "position_embeddings", cfg.positions, cfg.hidden_size, part=part)
     types = nn.embedding(step.types, w / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
-    return nn.layer_norm(words + types + places, w / "LayerNorm", cfg.layer_norm_eps)
+    x = nn.layer_norm(words + types + places, w / "LayerNorm", cfg.layer_norm_eps)
+    return nn.dropout(x, cfg.hidden_dropout_prob)
 
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
@@ -123,6 +127,7 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
     )
     out = nn.attend(q, k, v, step, layer, causal=False).reshape(tokens, cfg.hidden_size)
     out = nn.linear(out, w / "output" / "dense", cfg.hidden_size, bias=True)
+    out = nn.dropout(out, cfg.hidden_dropout_prob)
     return nn.layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 
@@ -132,6 +137,7 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     out = nn.linear(
         nn.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True
     )
+    out = nn.dropout(out, cfg.hidden_dropout_prob)
     return nn.layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 
@@ -141,9 +147,11 @@ def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
     The inner layer is BERT's pooler, or part of the classifier in RoBERTa and in GGUF files of either.
     """
     whole = "classifier.out_proj.weight" in w
+    rate = cfg.hidden_dropout_prob if cfg.classifier_dropout is None else cfg.classifier_dropout
+    x = nn.dropout(x, rate) if whole else x
     inner = nn.linear(x, w / "classifier" / "dense" if whole else w / "pooler" / "dense", cfg.hidden_size, bias=True)
     last = w / "classifier" / "out_proj" if whole else w / "classifier"
-    return nn.linear(nn.activate(inner, kind="tanh"), last, labels, bias=True)
+    return nn.linear(nn.dropout(nn.activate(inner, kind="tanh"), rate), last, labels, bias=True)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:

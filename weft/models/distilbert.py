@@ -40,6 +40,9 @@ class Config:
     num_attention_heads: int = 12
     max_position_embeddings: int = 512
     hidden_act: str = "gelu"
+    dropout: float = 0.1  # while it learns
+    attention_dropout: float = 0.1
+    seq_classif_dropout: float = 0.2
 
     def __post_init__(self) -> None:
         nn.check_one_of(self, "hidden_act", ACTIVATIONS)
@@ -64,13 +67,15 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     x = nn.layer_norm(out + x, w / "sa_layer_norm", EPS)
     inner = nn.linear(x, w / "ffn" / "lin1", cfg.intermediate_size, bias=True)
     out = nn.linear(nn.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "ffn" / "lin2", hidden, bias=True)
+    out = nn.dropout(out, cfg.dropout)
     return nn.layer_norm(out + x, w / "output_layer_norm", EPS)
 
 
 def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
     """Scores of first tokens: x [B, hidden] -> [B, labels]"""
     inner = nn.linear(x, w / "pre_classifier", cfg.hidden_size, bias=True)
-    return nn.linear(nn.activate(inner, kind="relu"), w / "classifier", labels, bias=True)
+    inner = nn.dropout(nn.activate(inner, kind="relu"), cfg.seq_classif_dropout)
+    return nn.linear(inner, w / "classifier", labels, bias=True)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
@@ -78,7 +83,7 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     table = w / "embeddings"
     words = nn.embedding(step.ids, table / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
     places = nn.embedding(step.positions, table / "position_embeddings", cfg.positions, cfg.hidden_size)
-    x = nn.layer_norm(words + places, table / "LayerNorm", EPS)
+    x = nn.dropout(nn.layer_norm(words + places, table / "LayerNorm", EPS), cfg.dropout)
     for layer in range(cfg.num_hidden_layers):
         x = block(x, w / "transformer" / "layer" / layer, cfg, step, layer)
     return x

@@ -34,6 +34,8 @@ class Config:
     layer_norm_eps: float = 1e-12
     relative_attention_num_buckets: int = BUCKETS
     pad_token_id: int = 1
+    hidden_dropout_prob: float = 0.1  # while it learns
+    attention_probs_dropout_prob: float = 0.1
 
     def __post_init__(self) -> None:
         nn.check_one_of(self, "hidden_act", ACTIVATIONS)
@@ -65,17 +67,20 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int, bias: tuple[
         nn.linear(x, own / name, hidden, bias=True).reshape(tokens, heads, hidden // heads) for name in ("q", "k", "v")
     )
     out = nn.attend(q, k, v, step, layer, causal=False, bias=bias).reshape(tokens, hidden)
-    out = nn.linear(out, own / "o", hidden, bias=True)
+    out = nn.dropout(nn.linear(out, own / "o", hidden, bias=True), cfg.hidden_dropout_prob)
     x = nn.layer_norm(out + x, w / "attention" / "LayerNorm", cfg.layer_norm_eps)
     inner = nn.linear(x, w / "intermediate" / "dense", cfg.intermediate_size, bias=True)
     out = nn.linear(nn.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", hidden, bias=True)
+    out = nn.dropout(out, cfg.hidden_dropout_prob)
     return nn.layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 
 def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
     """Scores of first tokens: x [B, hidden] -> [B, labels]"""
+    x = nn.dropout(x, cfg.hidden_dropout_prob)
     inner = nn.linear(x, w / "classifier" / "dense", cfg.hidden_size, bias=True)
-    return nn.linear(nn.activate(inner, kind="tanh"), w / "classifier" / "out_proj", labels, bias=True)
+    inner = nn.dropout(nn.activate(inner, kind="tanh"), cfg.hidden_dropout_prob)
+    return nn.linear(inner, w / "classifier" / "out_proj", labels, bias=True)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
@@ -85,6 +90,7 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     part = (cfg.first_position, cfg.max_position_embeddings)
     places = nn.embedding(step.positions, table / "position_embeddings", cfg.positions, cfg.hidden_size, part=part)
     x = nn.layer_norm(words + places, table / "LayerNorm", cfg.layer_norm_eps)
+    x = nn.dropout(x, cfg.hidden_dropout_prob)
     biases = (encoder / "relative_attention_bias").weight("weight", BUCKETS, cfg.num_attention_heads)
     buckets = x.trace.constant("attention.buckets", nn.relative_buckets(BUCKETS, FARTHEST))
     for layer in range(cfg.num_hidden_layers):

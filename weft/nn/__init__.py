@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.nn.layers import unit_norm as unit_norm
     from weft.nn.pooling import DenseLayer as DenseLayer
     from weft.nn.pooling import Head as Head
+    from weft.nn.learning import dropout as dropout
     from weft.nn.pooling import pooled as pooled
     from weft.nn.pooling import vectors as vectors
     from weft.nn.rotary import Rope as Rope
@@ -58,6 +59,7 @@ _HOMES = {
     "check_one_of": "config",
     "check_part_rotates": "config",
     "delta_rule": "layers",
+    "dropout": "learning",
     "embedding": "layers",
     "gated": "layers",
     "gated_clamped": "layers",

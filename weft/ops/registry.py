@@ -37,6 +37,7 @@ LEARNING = (
     "recurrent_backward",
     "training",
     "narrow",
+    "dropout",
 )  # imported where one of them is asked for
 FAMILIES = (
     "elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "paged", "recurrent", "reduce", "experts"

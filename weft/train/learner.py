@@ -63,6 +63,7 @@ class BaseLearner:
     """`changes` names the weights with trained changes, `weights` those that are trained themselves.
 
     With `dropout` gradients are those of changes that do not see this part of their inputs; results see all of them.
+    `learnt` is what gradients are of, where that is not the traced program itself.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class BaseLearner:
         traced: tuple[Program, Arrays],
         changes: Mapping[str, LowRank],
         weights: Sequence[str],
-        dropout: float,
+        dropout: float = 0.0,
+        learnt: Program | None = None,
     ) -> None:
         if not changes and not weights:
             raise InputError("train", "must name at least one weight", field="targets", given=[])
@@ -88,7 +90,10 @@ class BaseLearner:
         self._constants = {**traced[1], **more}
         self._base = self._ended(with_lora(program, self.changes))
         masked = bool(dropout and changes)
-        self._learnt = self._ended(with_lora(program, self.changes, masked=True)) if masked else self._base
+        if learnt is not None:
+            program = with_trained(learnt, self.weights)[0]
+        changed = masked or learnt is not None
+        self._learnt = self._ended(with_lora(program, self.changes, masked=masked)) if changed else self._base
         self.shapes: dict[str, tuple[int, ...]] = self._trained_shapes()
         self.again = 0  # parts of the program that are computed again, to save memory
         self._plans: dict[tuple[str, int], Prepared] = {}

@@ -211,6 +211,7 @@ def vector_options() -> Callable[[options.F], options.F]:
         ),
         click.option("--weight-decay", type=float, help="AdamW's decay of matrices (default: 0)."),
         click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
+        options.dropout(),
         click.option(
             "--max-length", type=int, metavar="N", help="Tokens to which texts are cut (default: the model's)."
         ),
@@ -237,8 +238,7 @@ def embedder(full: bool, dims: str | None, no_prompts: bool, **given: Any) -> No
     DATA is a file of rows: .jsonl, .csv or .parquet, with `anchor`, `positive` and any number of negatives (`negative`,
     `negative_1` …, or a list `negatives`), `sentence1`, `sentence2` and `score`, or `text` and a `vector`. Losses and
     defaults are those of sentence-transformers. The folder gets a model that weft and sentence-transformers load or,
-    with --lora, an adapter in PEFT's format; the best one if there is validation data. Ctrl-C saves the run; --resume
-    goes on.
+    with --lora, an adapter in PEFT's format; the best one if there is validation data. Ctrl-C saves; --resume goes on.
 
     \b
     Examples:

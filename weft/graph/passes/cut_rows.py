@@ -10,6 +10,7 @@ ROW_BY_ROW = (
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "dropout",
     "gated",
     "l2_normalise",
     "layer_norm",
@@ -37,7 +38,8 @@ def cut_rows(program: Program) -> Program:
     def rows_of(given: str, rows: str) -> str:
         name = alias.get(given, given)
         whole = given in alias or program.writer.get(given) not in cut  # rows of rows are taken from the first ones
-        if not whole or len(program.table[name].shape) != 2 or program.table[name].kind == "weight":
+        value = program.table[name]
+        if not whole or len(value.shape) != 2 or value.kind == "weight" or value.dtype.name == "i32":
             return name
         if (name, rows) not in taken:
             taken[name, rows] = f"%rows{len(taken)}"
@@ -49,7 +51,8 @@ def cut_rows(program: Program) -> Program:
     for index, instr in enumerate(program.body):
         if index in cut:
             rows = cut[index]
-            body.append(replace(instr, inputs=tuple(name and rows_of(name, rows) for name in instr.inputs)))
+            inputs = tuple(name and rows_of(name, rows) for name in instr.inputs)
+            body.append(replace(instr, inputs=(*inputs[:2], rows) if instr.op == "dropout" else inputs))
             for name in instr.outputs:
                 values[name] = replace(values[name], shape=(program.table[rows].shape[0], *values[name].shape[1:]))
         elif instr.op == "take_rows" and program.writer.get(str(instr.inputs[0])) in cut:

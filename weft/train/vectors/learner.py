@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from weft.errors import InputError
+from weft.errors import InputError, UnsupportedError
 from weft.graph.grad import GRAD, SEED, SEQUENCES
 from weft.graph.passes import cut_rows, dead_code
 from weft.graph.passes.halves import Halves, halves
 from weft.graph.passes.learn import LowRank
 from weft.graph.passes.trained import trainable
 from weft.nn import Scope
+from weft.nn.learning import DRAWS
 from weft.runtime.programs import Programs
 from weft.runtime.tracing import CheckedTrace
 from weft.train.learner import Arrays, BaseLearner
@@ -53,10 +55,11 @@ def _multiplied(program: Program) -> list[str]:
     return sorted({str(instr.inputs[1]) for instr in products})
 
 
-def traced(encoder: Encoder) -> tuple[Program, Arrays]:
-    """The program that makes vectors, before ops are fused, and its constants."""
+def traced(encoder: Encoder, dropout: float | None = 0.0) -> tuple[Program, Arrays]:
+    """The program that makes vectors, before ops are fused, and its constants; `dropout` as of a VectorLearner."""
     checkpoint = encoder.checkpoint
     with checkpoint.naming(), CheckedTrace(checkpoint.model_type, checkpoint) as trace:
+        trace.dropout = dropout
         found = encoder.build_vectors(trace, Scope(trace, checkpoint.stored), encoder.facts)
         trace.output(VECTORS, found[VECTORS])
     return cut_rows(dead_code(trace.program())), trace.constants
@@ -67,6 +70,10 @@ class VectorLearner(BaseLearner):
     `weights` those that are trained themselves.
 
     A sequence is an array of ids, int32 [n], or Tokens. Of a reranker's encoder the vectors are its scores.
+
+    `dropout` is the part of its activations that the encoder leaves out while it learns, None for what its config says.
+    `vectors` sees all of them. Elsewhere each sequence has a text in `draws` that decides, with a token's place in its
+    sequence, what is left out; neither other sequences nor the cut of a batch nor threads do.
     """
 
     def __init__(
@@ -75,12 +82,17 @@ class VectorLearner(BaseLearner):
         changes: Mapping[str, LowRank] | None = None,
         weights: Sequence[str] = (),
         *,
-        dropout: float = 0.0,
+        dropout: float | None = 0.0,
     ) -> None:
         self.encoder = encoder
         self._cuts: dict[tuple[str, int], Halves | None] = {}
         programs = Programs(encoder.checkpoint, encoder.backend, compute="f32")
-        super().__init__(programs, traced(encoder), changes or {}, weights, dropout)
+        learnt = None if dropout == 0 else traced(encoder, dropout)[0]
+        self._drawn = learnt is not None and DRAWS in learnt.table
+        if dropout and not self._drawn:
+            what = f"models of type {encoder.checkpoint.model_type} have no place for it in weft"
+            raise UnsupportedError("train", what, field="dropout", given=dropout, advice="leave it out")
+        super().__init__(programs, traced(encoder), changes or {}, weights, learnt=learnt if self._drawn else None)
 
     def vectors(self, sequences: Sequences, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
         """One vector per sequence, f32 [len(sequences), dimension]."""
@@ -88,20 +100,26 @@ class VectorLearner(BaseLearner):
         given = self._given(sequences) | dict(parameters)
         return executable.run({name: given[name] for name in names})[VECTORS]
 
-    def first_vectors(self, sequences: Sequences, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
-        """What `vectors` gives, by the instructions that `gradients` begins with: it may differ in last digits."""
+    def first_vectors(
+        self, sequences: Sequences, parameters: Mapping[str, np.ndarray], draws: Sequence[str] = ()
+    ) -> np.ndarray:
+        """What `vectors` gives, by the instructions that `gradients` begins with: it may differ in last digits, and
+        with dropout in more."""
         if self._halves is None:
+            assert not self._drawn, "no encoder that leaves something out has effects"
             return self.vectors(sequences, parameters)
         executable, names = self._first
-        given = self._given(sequences) | dict(parameters)
+        given = self._given(sequences, draws) | dict(parameters)
         return executable.run({name: given[name] for name in names})[VECTORS]
 
-    def begun(self, sequences: Sequences, parameters: Mapping[str, np.ndarray]) -> Begun | None:
+    def begun(
+        self, sequences: Sequences, parameters: Mapping[str, np.ndarray], draws: Sequence[str] = ()
+    ) -> Begun | None:
         """The vectors of a whole batch, and what its gradients need of their making; None where this does not work."""
-        if self._halves is None or self._masked:
+        if self._halves is None:
             return None
         executable, names = self._ahead
-        given = self._given(sequences) | dict(parameters)
+        given = self._given(sequences, draws) | dict(parameters)
         found = executable.run({name: given[name] for name in names})
         if self._halves.output is not None:
             found[self._halves.output] = found[VECTORS]
@@ -151,23 +169,15 @@ class VectorLearner(BaseLearner):
         sums: Mapping[str, np.ndarray],
         draws: Sequence[str] = (),
     ) -> Arrays:
-        """`sums` with the gradient of the sum of vectors * to_vectors added; to_vectors [len(sequences), dimension].
-
-        With dropout each sequence has a text in `draws` that decides what is left out; vectors that the gradient of a
-        loss is taken at see all inputs, so it is that of a loss nearby.
-        """
+        """`sums` with the gradient of the sum of vectors * to_vectors added; to_vectors [len(sequences), dimension]."""
         import numpy as np
 
         wanted = (len(sequences), self.encoder.dimension)
         if to_vectors.shape != wanted:
             raise InputError("train", f"must be {list(wanted)}", field="to_vectors", given=list(to_vectors.shape))
         executable, names = self._gradients
-        given = self._given(sequences) | dict(parameters) | self._into(sums)
+        given = self._given(sequences, draws) | dict(parameters) | self._into(sums)
         given[SEED + VECTORS] = np.ascontiguousarray(to_vectors, np.float32)
-        if self._masked:
-            rows = np.split(given["rows"], np.searchsorted(given["rows"], given["segments"][1:-1]))
-            local = [mine - first for mine, first in zip(rows, given["segments"])]
-            given |= self._masks(list(map(len, sequences)), local, draws)
         found = executable.run({name: given[name] for name in names})
         return {name: found[GRAD + name] for name in self.shapes}
 
@@ -180,7 +190,7 @@ class VectorLearner(BaseLearner):
         """The working memory of `gradients` for so many tokens."""
         return self._work({"T": tokens, "B": sequences, "L": tokens})
 
-    def _given(self, sequences: Sequences) -> Arrays:
+    def _given(self, sequences: Sequences, draws: Sequence[str] = ()) -> Arrays:
         import numpy as np
 
         if not sequences:
@@ -188,7 +198,19 @@ class VectorLearner(BaseLearner):
         return {
             **self.encoder.step_of(sequences).arrays(),
             SEQUENCES: np.arange(len(sequences) + 1, dtype=np.int32),
+            **self._drawing(list(map(len, sequences)), draws),
         }
+
+    def _drawing(self, lengths: Sequence[int], draws: Sequence[str]) -> Arrays:
+        """What rows draw with: the key of their sequence, and their place in it."""
+        import numpy as np
+
+        if not self._drawn or not draws:
+            return {}
+        assert len(draws) == len(lengths), "a draw for each sequence"
+        keys = np.frombuffer(b"".join(sha256(draw.encode()).digest()[:8] for draw in draws), "<i4").reshape(-1, 2)
+        places = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
+        return {DRAWS: np.column_stack([np.repeat(keys, lengths, axis=0), places])}
 
 
 class Begun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.computes import AUTO
 from weft.errors import InputError
 from weft.frozen import frozen
 from weft.train.options import Learning
@@ -18,6 +19,8 @@ class VectorOptions(Learning):
     sharpness      what cosines are multiplied by in the losses ranking and cosent
     margin         of the loss triplet
     max_length     tokens of the longest text, 0 for as many as the model takes; longer ones are cut
+    dropout        the part of its activations that the encoder leaves out while it learns, "auto" for what its config
+                   says (0.1 for BERT), which is what sentence-transformers trains with
     prompts        whether texts are learnt with the prompts that the model is served with
     """
 
@@ -31,6 +34,7 @@ class VectorOptions(Learning):
     sharpness: float = SCALE
     margin: float = MARGIN
     max_length: int = 0
+    dropout: float | str = "auto"
     prompts: bool = True
 
     def __post_init__(self) -> None:
@@ -38,6 +42,8 @@ class VectorOptions(Learning):
         self._whole(1, "batch")
         self._whole(0, "max_length")
         self._above_zero("sharpness", "margin")
+        part = isinstance(self.dropout, (int, float)) and not isinstance(self.dropout, bool) and 0 <= self.dropout < 1
+        self._check("dropout", part or self.dropout == AUTO, f"must be {AUTO}, or 0 or more and below 1")
         self._check("loss", self.loss in (*NAMES, "binary"), f"must be one of {', '.join(NAMES)}")
         right = all(type(dim) is int and dim >= 1 for dim in self.dims)
         self._check("dims", right and len(set(self.dims)) == len(self.dims), "must be different whole numbers")

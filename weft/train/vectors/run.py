@@ -101,21 +101,28 @@ class VectorRun(Run):
 
         chosen = [self.lessons[index] for index in batch]
         parts = list(self.pieces(chosen))
-        begun = self.learner.begun(parts[0], self.parameters) if len(parts) == 1 else None
+        draws = self._draws(parts)
+        begun = self.learner.begun(parts[0], self.parameters, draws[0]) if len(parts) == 1 else None
         if begun is not None:
             found = begun.vectors
         else:
-            found = np.concatenate([self.learner.first_vectors(part, self.parameters) for part in parts])
+            made = [self.learner.first_vectors(part, self.parameters, draw) for part, draw in zip(parts, draws)]
+            found = np.concatenate(made)
         loss, grads = self.loss(_columns(found, len(chosen)), _labels(chosen))
         to_vectors = np.stack(grads, axis=1).reshape(-1, grads[0].shape[1]).astype(np.float32)
         sums, first = self.learner.no_gradient(), 0
         if begun is not None:
             sums, parts = begun.gradients(to_vectors, sums), []
-        for part in parts:
+        for part, draw in zip(parts, draws):
             mine = to_vectors[first : first + len(part)]
-            sums = self.learner.gradients(part, self.parameters, mine, sums)
+            sums = self.learner.gradients(part, self.parameters, mine, sums, draw)
             first += len(part)
         return Batch(loss, 1, sums, sum(map(self.length, chosen)), len(to_vectors), {})
+
+    def _draws(self, parts: Sequence[Sequence[Any]]) -> list[list[str]]:
+        """What dropout is drawn by for each sequence of a batch: its place in the batch, and the step."""
+        places = count()
+        return [[f"{self.options.seed} {self.done + 1} {next(places)}" for _ in part] for part in parts]
 
     def pieces(self, lessons: Sequence[Taught]) -> Iterator[list[Any]]:
         """The sequences of these examples, one after the other, in parts that memory allows."""
@@ -168,7 +175,7 @@ class VectorRun(Run):
     def save(self, folder: Path, *, base: str = "", best: bool = False, **about: Any) -> None:
         """Write an adapter of PEFT."""
         task = "SEQ_CLS" if self.options.loss == "binary" else "FEATURE_EXTRACTION"
-        super().save(folder, base=base, best=best, task=task, **about)
+        super().save(folder, base=base, best=best, task=task, dropout=0.0, **about)
 
     def save_model(self, folder: Path, trainee: Trainee, *, best: bool = False) -> None:
         """Write the whole model, changes of adapters added: a folder that weft and sentence-transformers load."""

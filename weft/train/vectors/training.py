@@ -97,11 +97,13 @@ class VectorTraining(kept.Keeping):
             raise InputError("train", what, field="data", advice="use a teacher with vectors of the same length")
 
     def _learner(self) -> VectorLearner:
+        given = self.options.dropout
+        dropout = None if isinstance(given, str) else float(given)
         if not self.options.rank:
-            return VectorLearner(self.base.encoder, weights=list(weights(self.base.encoder)))
+            return VectorLearner(self.base.encoder, weights=list(weights(self.base.encoder)), dropout=dropout)
         modules = choose(self.weights, self.options.targets, model_type=self.base.checkpoint.model_type)
         change = LowRank(self.options.rank, self.options.scale)
-        return VectorLearner(self.base.encoder, changes_of(self.weights, modules, change))
+        return VectorLearner(self.base.encoder, changes_of(self.weights, modules, change), dropout=dropout)
 
     def _choose_compute(self, resume: bool) -> Choice | None:
         """Settle what products with frozen weights are computed in; what "auto" found, if it was measured. A run that
@@ -126,7 +128,7 @@ class VectorTraining(kept.Keeping):
         parameters = first_parameters(self.learner.shapes, self.options.seed)
         seed = np.ones((1, self.base.encoder.dimension), np.float32)
         learner = self.learner
-        return choose_by(learner, lambda: learner.gradients(probe, parameters, seed, learner.no_gradient()))
+        return choose_by(learner, lambda: learner.gradients(probe, parameters, seed, learner.no_gradient(), ["probe"]))
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         """Bytes that a training takes whose parts have so many tokens."""
@@ -174,7 +176,8 @@ class VectorTraining(kept.Keeping):
         for some in (part[:1], part):  # the first makes the measure of the other fair
             began = time.perf_counter()
             self.learner.vectors(some, run.parameters)
-            self.learner.gradients(some, run.parameters, seed[: len(some)], self.learner.no_gradient())
+            draws = [f"probe {number}" for number in range(len(some))]
+            self.learner.gradients(some, run.parameters, seed[: len(some)], self.learner.no_gradient(), draws)
             seconds = time.perf_counter() - began
         rate = sum(map(len, part)) / seconds
         tokens = sum(run.length(run.lessons[index]) for batch in run.batches() for index in batch)
