@@ -162,7 +162,9 @@ def test_a_reranker_learns_and_loads(tmp_path, rank):
     name = next(name for name in CROSS if name not in LABELLED)
     base = write_cross(tmp_path / "base", name)
     rows = [{"query": f"find {a}", "document": f"{b} here", "label": int(a == b)} for a in WORDS[:6] for b in WORDS[:6]]
-    training = train.reranker(base, rows, output=tmp_path / "out", valid=rows, rank=rank, dropout=0.0, **{**FAST, "epochs": 6})
+    training = train.reranker(
+        base, rows, output=tmp_path / "out", valid=rows, rank=rank, dropout=0.0, **{**FAST, "epochs": 6}
+    )
     steps = list(training)
     run = training.run
     assert run.measure_name == "average_precision" and np.isfinite(run.best[0].score)

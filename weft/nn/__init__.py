@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from weft.nn.layers import take_rows as take_rows
     from weft.nn.layers import tied_linear as tied_linear
     from weft.nn.layers import unit_norm as unit_norm
+    from weft.nn.learning import dropout as dropout
     from weft.nn.pooling import DenseLayer as DenseLayer
     from weft.nn.pooling import Head as Head
-    from weft.nn.learning import dropout as dropout
     from weft.nn.pooling import pooled as pooled
     from weft.nn.pooling import vectors as vectors
     from weft.nn.rotary import Rope as Rope

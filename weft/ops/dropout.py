@@ -1,8 +1,8 @@
 """Dropout: a part of the numbers is left out, and the others are made larger so that their mean stays.
 
-What is left out is a function of numbers that belong to a row and of the column alone: Philox4x32-10 (Salmon and others,
-2011) of the row's key, the row's place in its sequence, the column and the site. So it depends neither on other rows nor
-on threads, and the gradient draws it again in place of keeping it.
+What is left out is a function of numbers that belong to a row and of the column alone: Philox4x32-10 (Salmon, Moraes,
+Dror and Shaw, 2011) of the row's key, the row's place in its sequence, the column and the site. So it depends neither on
+other rows nor on threads, and the gradient draws it again in place of keeping it.
 """
 
 from collections.abc import Iterator
@@ -55,8 +55,8 @@ def kept(draws: np.ndarray, cols: int, rate: float, site: int, head: int = 0) ->
 def dropout(x: Array, draws: Integers, rows: Integers | None = None, *, rate: float, site: int) -> Array:
     """x with a part `rate` of its numbers zero and the others divided by 1 - rate.  x [R, C], draws [R, 3] -> [R, C]
 
-    draws[r] are both halves of the key of row r's sequence, and the row's place in it. With rows [R] row r is rows[r] of
-    draws [T, 3]. `site` tells places of a model apart. The rate is rounded to a 65,536th.
+    draws[r] are both halves of the key of row r's sequence, and the row's place in it. With rows [R] row r is row
+    rows[r] of draws [T, 3]. `site` tells places of a model apart. The rate is rounded to a 65,536th.
     """
     if rows is not None:
         check_rows("dropout", "rows", rows, len(draws))
