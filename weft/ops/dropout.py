@@ -1,8 +1,8 @@
 """Dropout: a part of the numbers is left out, and the others are made larger so that their mean stays.
 
 What is left out is a function of numbers that belong to a row and of the column alone: Philox4x32-10 (Salmon, Moraes,
-Dror and Shaw, 2011) of the row's key, the row's place in its sequence, the column and the site. So it depends neither on
-other rows nor on threads, and the gradient draws it again in place of keeping it.
+Dror and Shaw, 2011) of the key of the row, its place in its sequence, the column and the site. It depends on neither
+other rows nor threads, and the gradient draws it again in place of keeping it.
 """
 
 from collections.abc import Iterator
