@@ -2,6 +2,7 @@
 
     python benchmarks/random_model.py --type q4_k --vocab qwen2.5-coder-1.5b-instruct-q4_k_m.gguf qwen3-q4_k.gguf
     python benchmarks/random_model.py --shapes qwen3.5-0.8b --type q8_0 qwen35-q8_0.gguf
+    python benchmarks/random_model.py --shapes tinyllama --layers 8 --type iq2_xxs tinyllama-iq2_xxs.gguf
 
 The vocabulary comes from another file with as many tokens, or is made up. Codes are random bits and the scales are such
 that a weight is about as large as a trained one: the text is nonsense, the work is the same.
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft.dtype import DTYPES
-from weft.models import qwen3, qwen3_5_text
+from weft.models import llama, qwen3, qwen3_5_text
 from weft.weights.files import TensorView
 from weft.weights.gguf import open_gguf
 from weft.weights.gguf_export import gguf_from_config, write_gguf
@@ -54,8 +55,50 @@ QWEN3_5 = {
     "full_attention_interval": 4,
     "eos_token_id": 0,
 }
-# Half-precision fields of a block: offset in bytes -> value. Q4_K: dmin = 7.5 d, for a mean of zero.
-SCALES = {"q8_0": {0: 3e-4}, "q4_0": {0: 5e-3}, "q4_k": {0: 1.2e-4, 2: 9e-4}, "f16": {}}
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 32_000,
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+# Half-precision fields of a block: offset in bytes -> value. Types with minima: m is such that the mean is zero.
+SCALES = {
+    "f16": {},
+    "q8_0": {0: 3e-4},
+    "q4_0": {0: 5e-3},
+    "q4_1": {0: 5e-3, 2: -3.75e-2},
+    "q5_0": {0: 2.5e-3},
+    "q5_1": {0: 2.5e-3, 2: -3.875e-2},
+    "q2_k": {80: 3e-3, 82: 4.5e-3},
+    "q3_k": {108: 5e-4},
+    "q4_k": {0: 1.2e-4, 2: 9e-4},
+    "q5_k": {0: 6e-5, 2: 9e-4},
+    "q6_k": {208: 3e-5},
+    "iq4_nl": {0: 3e-4},
+    "iq4_xs": {0: 2e-5},
+    "iq2_xxs": {0: 4e-4},
+    "iq2_xs": {0: 4e-4},
+    "iq2_s": {0: 4e-4},
+    "iq3_xxs": {0: 2e-4},
+    "iq3_s": {0: 2e-4},
+    "iq1_s": {0: 3e-3},
+    "iq1_m": {},
+    "tq1_0": {52: 2e-2},
+    "tq2_0": {64: 2e-2},
+    "mxfp4": {},
+}
 
 
 def qwen3_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -104,7 +147,28 @@ def qwen3_5_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from ((f"blk.{layer}.{name}", shape) for name, shape in made.items())
 
 
+def llama_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, wide, groups, dim = 2048, 5632, 4, 64
+    yield "token_embd.weight", (LLAMA["vocab_size"], hidden)
+    yield "output.weight", (LLAMA["vocab_size"], hidden)
+    yield "output_norm.weight", (hidden,)
+    for layer in range(LLAMA["num_hidden_layers"]):
+        for name, shape in {
+            "attn_norm": (hidden,),
+            "ffn_norm": (hidden,),
+            "attn_q": (hidden, hidden),
+            "attn_k": (groups * dim, hidden),
+            "attn_v": (groups * dim, hidden),
+            "attn_output": (hidden, hidden),
+            "ffn_gate": (wide, hidden),
+            "ffn_up": (wide, hidden),
+            "ffn_down": (hidden, wide),
+        }.items():
+            yield f"blk.{layer}.{name}.weight", shape
+
+
 SHAPES = {
+    "tinyllama": (LLAMA, llama.GGUF, llama_shapes),
     "qwen3-0.6b": (QWEN3, qwen3.GGUF, qwen3_shapes),
     "qwen3.5-0.8b": (QWEN3_5, qwen3_5_text.GGUF, qwen3_5_shapes),
 }
@@ -136,6 +200,12 @@ def weight(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Tens
     blocks = rng.integers(0, 256, (int(np.prod(shape)) // kind.block, kind.size_bytes), dtype=np.uint8)
     for at, value in SCALES[dtype].items():
         blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    if dtype == "mxfp4":
+        blocks[:, 0] = 118  # the exponent of a power of two
+    if dtype == "iq1_m":  # the scale is in the upper four bits of every other byte at the end
+        bits = int(np.float16(3e-3).view(np.uint16))
+        for i in range(4):
+            blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] & 15 | (bits >> (4 * i) & 15) << 4
     return TensorView(kind, shape, blocks.reshape(-1))
 
 
@@ -145,8 +215,10 @@ def main() -> None:
     parser.add_argument("--type", choices=sorted(SCALES), required=True)
     parser.add_argument("--shapes", choices=sorted(SHAPES), default="qwen3-0.6b")
     parser.add_argument("--vocab", help="a GGUF file whose vocabulary is taken")
+    parser.add_argument("--layers", type=int, help="only so many layers")
     given = parser.parse_args()
     config, gguf, shapes = SHAPES[given.shapes]
+    config["num_hidden_layers"] = given.layers or config["num_hidden_layers"]
     rng = np.random.default_rng(0)
     tokens = made_up(config["vocab_size"])
     if given.vocab:

@@ -5,15 +5,32 @@
 
 namespace weft::ISA {
 
-// The levels of the non-linear 4-bit types (quant/dequant.h), + 128.
-constexpr uint8_t kShiftedLevels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-constexpr uint8_t kShiftedFP4[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
+// What 4-bit indices are looked up in: the levels of a type, as they are or + 128. Of 3-bit codes the levels come twice: `low`
+// for a code above a bit that belongs to another group, `high` for one below it.
+struct LookUp {
+  uint8_t low[16], high[16];
+};
+consteval LookUp look_up_of(Format f, bool as_signed) {
+  LookUp table{};
+  for (int i = 0; i < 16; ++i) {
+    const auto level = [=](int code) { return static_cast<uint8_t>(f.value(code) + (as_signed ? 0 : 128)); };
+    table.low[i] = level(f.low == 3 ? i >> 1 : i);
+    table.high[i] = level(f.low == 3 ? i & 7 : i);
+  }
+  return table;
+}
+template <DType type, bool as_signed>
+constexpr LookUp kLookUp = look_up_of(format_of(type), as_signed);
+
+template <DType type>
+constexpr bool has_levels() {
+  return format_of(type).levels != Levels::none;
+}
 
 // The largest code as unpacked.
 template <DType type>
 constexpr int largest_code() {
-  constexpr Format f = format_of(type);
-  return f.levels ? 255 : (1 << f.bits()) - 1;
+  return has_levels<type>() ? 255 : (1 << format_of(type).bits()) - 1;
 }
 
 #if !defined(WEFT_ISA_neon)
@@ -22,33 +39,50 @@ template <int at, int count, int to>
 WEFT_INLINE u8x64 with_bits(u8x64 code, u8x64 plane) {
   return code | bits<at, count, to>(plane);
 }
+// Groups 6 and 7 of 3-bit codes: the top and the lowest bits of three vectors.
+WEFT_INLINE u8x64 top_bits(u8x64 a, u8x64 b, u8x64 c) { return bits<7, 1, 2>(a) | bits<7, 1, 1>(b) | bits<7, 1, 0>(c); }
+WEFT_INLINE u8x64 lowest_bits(u8x64 a, u8x64 b, u8x64 c) {
+  return bits<0, 1, 0>(a) | bits<0, 1, 1>(b) | bits<0, 1, 2>(c);
+}
 #endif
 
-// Group g of a chunk: its bits out of both planes.
-template <DType type, int g>
+// Group g of a chunk of 3-bit codes (pack/panels.h), looked up.
+template <int g>
+WEFT_INLINE u8x64 unpack_threes(const std::byte* chunk, const LookUp& table) {
+  if constexpr (g < 3) return look_up(table.low, bits<0, 4, 0>(load_bytes(chunk + g * 64)));
+  if constexpr (g < 6) return look_up(table.high, bits<4, 4, 0>(load_bytes(chunk + (g - 3) * 64)));
+  const u8x64 a = load_bytes(chunk), b = load_bytes(chunk + 64), c = load_bytes(chunk + 128);
+  return look_up(table.high, g == 6 ? top_bits(a, b, c) : lowest_bits(a, b, c));
+}
+
+// Group g of a chunk: its bits out of both planes, and the levels they stand for; `as_signed`: these as signed bytes.
+template <DType type, int g, bool as_signed = false>
 WEFT_INLINE u8x64 unpack_group(const std::byte* chunk) {
   constexpr Format f = format_of(type);
+  static_assert(!as_signed || has_levels<type>());
+  if constexpr (f.low == 3) return unpack_threes<g>(chunk, kLookUp<type, as_signed>);
   u8x64 code = bits<g / f.low * f.low, f.low, 0>(load_bytes(chunk + g % f.low * 64));
   if constexpr (f.high > 0)
     code = with_bits<g / f.high * f.high, f.high, f.low>(code, load_bytes(chunk + (f.low + g % f.high) * 64));
-  if constexpr (f.levels) code = look_up(f.powers ? kShiftedFP4 : kShiftedLevels, code);
+  if constexpr (has_levels<type>()) code = look_up(kLookUp<type, as_signed>.high, code);
   return code;
 }
 
 // The eight groups of a chunk.
-template <DType type>
+template <DType type, bool as_signed = false>
 WEFT_INLINE void unpack(const std::byte* chunk, u8x64* codes) {
-  codes[0] = unpack_group<type, 0>(chunk), codes[1] = unpack_group<type, 1>(chunk);
-  codes[2] = unpack_group<type, 2>(chunk), codes[3] = unpack_group<type, 3>(chunk);
-  codes[4] = unpack_group<type, 4>(chunk), codes[5] = unpack_group<type, 5>(chunk);
-  codes[6] = unpack_group<type, 6>(chunk), codes[7] = unpack_group<type, 7>(chunk);
+  codes[0] = unpack_group<type, 0, as_signed>(chunk), codes[1] = unpack_group<type, 1, as_signed>(chunk);
+  codes[2] = unpack_group<type, 2, as_signed>(chunk), codes[3] = unpack_group<type, 3, as_signed>(chunk);
+  codes[4] = unpack_group<type, 4, as_signed>(chunk), codes[5] = unpack_group<type, 5, as_signed>(chunk);
+  codes[6] = unpack_group<type, 6, as_signed>(chunk), codes[7] = unpack_group<type, 7, as_signed>(chunk);
 }
 
 // d (which = 0), or m or dmin (1), of the 16 rows.
 template <DType type>
 WEFT_INLINE f32x16 half_row(const std::byte* header, int which) {
   const uint16_t* halves = reinterpret_cast<const uint16_t*>(header) + which * 16;
-  if constexpr (format_of(type).powers) return load_bf16(halves);
+  if constexpr (format_of(type).powers()) return load_bf16(halves);
+  if constexpr (format_of(type).parts > 1) return load_f16(halves) * splat(1.0f / format_of(type).parts);
   return load_f16(halves);
 }
 

@@ -66,6 +66,14 @@ WEFT_INLINE u8x64 with_bits(u8x64 code, u8x64 plane) {
     return vbslq_u8(vdupq_n_u8(mask), moved, code.v[i]);
   });
 }
+// Groups 6 and 7 of 3-bit codes: the top and the lowest bits of three vectors, by shifts that insert.
+WEFT_INLINE u8x64 top_bits(u8x64 a, u8x64 b, u8x64 c) {
+  return quarters<u8x64>([&](int i) { return vshrq_n_u8(vsriq_n_u8(vsriq_n_u8(a.v[i], b.v[i], 1), c.v[i], 2), 5); });
+}
+WEFT_INLINE u8x64 lowest_bits(u8x64 a, u8x64 b, u8x64 c) {
+  return quarters<u8x64>(
+      [&](int i) { return vandq_u8(vsliq_n_u8(vsliq_n_u8(a.v[i], b.v[i], 1), c.v[i], 2), vdupq_n_u8(7)); });
+}
 WEFT_INLINE u8x64 look_up(const uint8_t* levels, u8x64 index) {
   const uint8x16_t table = vld1q_u8(levels);
   return quarters<u8x64>([&](int i) { return vqtbl1q_u8(table, index.v[i]); });
@@ -108,6 +116,7 @@ WEFT_INLINE i32x16 dot_pairs(i32x16 acc, pairs a, const int16_t* two) {
   });
 }
 
+constexpr int kSignedBytes = 256;  // a limit: codes are signed already
 template <int limit>
 WEFT_INLINE int8x16_t signed_codes(uint8x16_t codes) {
   return vreinterpretq_s8_u8(limit == 255 ? veorq_u8(codes, vdupq_n_u8(128)) : codes);

@@ -25,8 +25,8 @@ static void lay_panel(const std::byte* codes, const std::byte* headers, int64_t 
   for (int64_t b = 0; b < blocks; ++b, headers += f.header_bytes(), to += L::bytes) {
     for (int chunk = 0; chunk < f.chunks(); ++chunk, codes += f.chunk_bytes()) {
       u8x64 groups[8];
-      unpack<type>(codes, groups);
-      const uint8x16_t offset = vdupq_n_u8(static_cast<uint8_t>(f.offset));
+      unpack<type, has_levels<type>()>(codes, groups);
+      const uint8x16_t offset = vdupq_n_u8(has_levels<type>() ? 0 : static_cast<uint8_t>(f.offset));
 #pragma GCC unroll 8
       for (int g = 0; g < 8; ++g)
 #pragma GCC unroll 4

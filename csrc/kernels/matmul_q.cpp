@@ -9,6 +9,10 @@
 #include "kernels/matmul_a8.h"
 #include "kernels/matmul_codes.h"
 #include "kernels/matmul_epilogue.h"
+#if defined(WEFT_ISA_neon_dot) || defined(WEFT_ISA_neon_i8mm)
+#include "kernels/matmul_groups_neon.h"
+#define WEFT_GROUP_BY_GROUP 1
+#endif
 #if defined(WEFT_ISA_amx)
 #include "kernels/matmul_tiles.h"
 #elif defined(WEFT_ISA_neon_dot)
@@ -138,19 +142,7 @@ WEFT_INLINE void dot_block(const Strip<type>& s, int r, int64_t b, int sub, cons
   dot_rows<largest_code<type>(), groups, n>(total, codes, s.block(r, b).q + column, stride);
 }
 
-#if defined(WEFT_ISA_neon_dot) || defined(WEFT_ISA_neon_i8mm)
-#define WEFT_GROUP_BY_GROUP 1
-// Groups [first, end) of a chunk times one row, whose 32 columns lie at x: each is multiplied as soon as it is unpacked. All
-// of a chunk unpacked would take every register.
-template <DType type, int first, int end>
-WEFT_INLINE void add_groups(i32x16 (&sum)[1], const std::byte* chunk, const int8_t* x) {
-  if constexpr (first < end) {
-    const int8x16_t sixteen[1] = {vld1q_s8(x + first / 4 * 16)};
-    add_group<largest_code<type>(), first % 4>(sum, unpack_group<type, first>(chunk), sixteen);
-    add_groups<type, first + 1, end>(sum, chunk, x);
-  }
-}
-
+#if defined(WEFT_GROUP_BY_GROUP)
 template <DType type>
 WEFT_INLINE void add_row_block(const Strip<type>& s, int64_t b, f32x16& acc) {
   constexpr Format f = format_of(type);
@@ -168,48 +160,45 @@ WEFT_INLINE void add_row_block(const Strip<type>& s, int64_t b, f32x16& acc) {
   }
 }
 
-// The two bytes of each row at p, [16][2], as integers: those of even and of odd sub-blocks.
-WEFT_INLINE void split_bytes(const std::byte* p, i32x16& even, i32x16& odd) {
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const uint16x8_t both = vreinterpretq_u16_u8(load16(p + 16 * i));
-    const uint32x4_t wide[2] = {vmovl_u16(vget_low_u16(both)), vmovl_high_u16(both)};
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      even.v[2 * i + h] = vreinterpretq_s32_u32(vandq_u32(wide[h], vdupq_n_u32(255)));
-      odd.v[2 * i + h] = vreinterpretq_s32_u32(vshrq_n_u32(wide[h], 8));
-    }
-  }
-}
-
-// Super-block b of q4_k and q5_k, and one row.
+// Super-block b, and one row.
 template <DType type>
 WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& acc) {
   constexpr Format f = format_of(type);
+  constexpr bool start = f.offset > 0 && !has_levels<type>();
   const auto& x = s.block(0, b);
-  const std::byte *header = s.header(b), *scales = header + 64, *mins = scales + f.scales_bytes();
+  const std::byte* header = s.header(b);
   i32x16 total = zero_i();
 #pragma GCC unroll 1
-  for (int j = 0; j < 4; ++j) {
-    const std::byte* chunk = s.codes + (b * 8 + 2 * j) * f.chunk_bytes();
-    i32x16 sum[2][1] = {{zero_i()}, {zero_i()}}, scale[2];
-    add_groups<type, 0, 8>(sum[0], chunk, x.q + 64 * j);
-    add_groups<type, 0, 8>(sum[1], chunk + f.chunk_bytes(), x.q + 64 * j + 32);
-    split_bytes(scales + 32 * j, scale[0], scale[1]);
+  for (int j = 0; j < f.subs / 2; ++j) {
+    const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
+    i32x16 sum[2][1], scale[2];
+    for (int h = 0; h < 2; ++h) sum[h][0] = start ? splat_i(s.note(0, b) + 2 * j + h) : zero_i();
+    if constexpr (f.subs == 8) {
+      add_groups<type, 0, 8>(sum[0], chunk, x.q + 64 * j);
+      add_groups<type, 0, 8>(sum[1], chunk + f.chunk_bytes(), x.q + 64 * j + 32);
+    } else {
+      add_groups<type, 0, 4>(sum[0], chunk, x.q + 32 * j);
+      add_groups<type, 4, 8>(sum[1], chunk, x.q + 32 * j);
+    }
+    two_scales<type>(header, j, scale);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h)
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) total.v[i] = vmlaq_s32(total.v[i], scale[h].v[i], sum[h][0].v[i]);
   }
   acc = fused(half_row<type>(header, 0) * splat(x.d), to_float(total), acc);
+  if constexpr (!f.mins) return;
 
   int32x4_t low[8] = {};  // of a row's even and odd sub-blocks beside each other
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const int16x8_t two = vreinterpretq_s16_s32(vdupq_n_s32(s.note(0, b)[j]));
+  const std::byte* mins = header + 64 + (f.nibbles ? 0 : f.scales_bytes());
+#pragma GCC unroll 8
+  for (int j = 0; j < f.subs / 2; ++j) {
+    const int32_t sums = f.subs == 16 ? four_bytes(x.sum + 2 * j) : s.note(0, b)[j];
+    const int16x8_t two = vreinterpretq_s16_s32(vdupq_n_s32(sums));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      const int16x8_t min = widen8<false>(mins + 32 * j + 8 * i);
+      int16x8_t min = widen8<false>(mins + 32 * j + 8 * i);
+      if constexpr (f.nibbles) min = vshrq_n_s16(min, 4);
       low[2 * i] = vmlal_s16(low[2 * i], vget_low_s16(min), vget_low_s16(two));
       low[2 * i + 1] = vmlal_high_s16(low[2 * i + 1], min, two);
     }
@@ -250,22 +239,6 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
   constexpr int n = together(R), groups = 64 / f.subs, width = 256 / f.subs;
   const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
   const i32x16 scales[2] = {even(scale), odd(scale)};
-#if defined(WEFT_GROUP_BY_GROUP)
-  if constexpr (R == 1) {
-    constexpr bool no_start = f.offset == 0 || largest_code<type>() == 255;
-    const int8_t* x = s.block(0, b).q + 2 * j * width;
-    i32x16 low[1] = {no_start ? zero_i() : s.start(0, b, 2 * j)}, high[1] = {no_start ? zero_i() : s.start(0, b, 2 * j + 1)};
-    if constexpr (f.subs == 8) {
-      add_groups<type, 0, 8>(low, chunk, x);
-      add_groups<type, 0, 8>(high, chunk + f.chunk_bytes(), x + width);
-    } else {
-      add_groups<type, 0, 4>(low, chunk, x);
-      add_groups<type, 4, 8>(high, chunk, x);
-    }
-    total[0] = total[0] + scales[0] * low[0] + scales[1] * high[0];
-    return;
-  }
-#endif
   u8x64 codes[8];
   unpack<type>(chunk, codes);
 #pragma GCC unroll 2
@@ -301,7 +274,7 @@ template <DType type, int R>
 WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
 #if defined(WEFT_GROUP_BY_GROUP)
-  if constexpr (R == 1 && f.subs == 8 && !f.signed_subs && f.mins && !f.nibbles) return add_row_super_block(s, b, acc[0]);
+  if constexpr (R == 1) return add_row_super_block(s, b, acc[0]);
 #endif
   i32x16 total[R];
 #pragma GCC unroll 16

@@ -47,12 +47,8 @@ struct Place {
       : format(format), codes(panel + block * format.chunks() * format.chunk_bytes()),
         header(panel + format.code_bytes(cols) + block * format.header_bytes()), row(row) {}
 
-  // The four bytes that hold one plane of group `group` (four codes) of the block, and where in each byte it starts.
-  std::byte* word(int group, bool high) const {
-    const int g = group % 8, vector = high ? format.low + g % format.high : g % format.low;
-    return codes + group / 8 * format.chunk_bytes() + vector * 64 + row * 4;
-  }
-  static int shift(int group, int bits) { return group % 8 / bits * bits; }
+  // The four bytes of vector `vector` of the chunk that group `group` (four codes) of the block is in.
+  std::byte* word(int group, int vector) const { return codes + group / 8 * format.chunk_bytes() + vector * 64 + row * 4; }
   std::byte* half(int which) const { return header + which * 2 * kPanelRows + row * 2; }
   uint8_t* sub(int j, bool min) const {
     const int start = 2 * kPanelRows * (format.mins ? 2 : 1) + (min ? format.scales_bytes() : 0);
@@ -69,12 +65,26 @@ uint32_t get_word(const std::byte* place, int bits, int shift) {
   return word >> shift & mask(bits);
 }
 
+// Four codes of group g of a chunk, out of the plane of `bits` bits whose first vector is `first`.
+uint32_t get_group(const Place& place, int group, int bits, int first) {
+  const int g = group % 8;
+  if (bits != 3) return get_word(place.word(group, first + g % bits), bits, g / bits * bits);
+  if (g < 6) return get_word(place.word(group, first + g % 3), 3, g < 3 ? 1 : 4);
+  uint32_t codes = 0;
+  for (int v = 0; v < 3; ++v)
+    codes |= get_word(place.word(group, first + v), 1, g == 6 ? 7 : 0) << (g == 6 ? 2 - v : v);
+  return codes;
+}
+
 // The words of one plane of a chunk: those of group g, g + bits, … side by side in the bytes of vector g.
 template <int bits>
 void put_plane(const uint32_t* groups, std::byte* vectors) {
   for (int v = 0; v < bits; ++v) {
     uint32_t word = 0;
-    for (int g = v; g < 8; g += bits) word |= groups[g] << (g - v);
+    if constexpr (bits == 3)
+      word = groups[v] << 1 | groups[v + 3] << 4 | (groups[7] >> v & mask(1)) | (groups[6] >> (2 - v) & mask(1)) << 7;
+    else
+      for (int g = v; g < 8; g += bits) word |= groups[g] << (g - v);
     std::memcpy(vectors + v * 64, &word, 4);
   }
 }
@@ -106,9 +116,8 @@ void put(const Place& place, const Plain& plain) {
 void get(const Place& place, Plain& plain) {
   const Format& format = place.format;
   for (int group = 0; group < format.block / 4; ++group) {
-    uint32_t codes = get_word(place.word(group, false), format.low, Place::shift(group, format.low));
-    if (format.high)
-      codes |= get_word(place.word(group, true), format.high, Place::shift(group, format.high)) << format.low;
+    uint32_t codes = get_group(place, group, format.low, 0);
+    if (format.high) codes |= get_group(place, group, format.high, format.low) << format.low;
     std::memcpy(plain.code + group * 4, &codes, 4);
   }
   std::memcpy(&plain.d, place.half(0), 2);

@@ -6,10 +6,15 @@
 //   codes  A chunk is 32 columns, cut into eight groups of four. One 64-byte vector is [16 rows][4 columns] of one
 //          group, a byte a code: what vpdpbusd wants beside four broadcast activation bytes, and what a row of an int8
 //          tile wants. A code of b bits is kept in planes: a plane of p bits is p vectors, with group g in vector g % p
-//          at bit (g / p) * p of each byte. 4-bit codes are one plane; 5 = 4 + 1; 6 = 4 + 2; 3 = 2 + 1.
+//          at bit (g / p) * p of each byte. 4-bit codes are one plane; 5 = 4 + 1; 6 = 4 + 2.
+//          A plane of 3 bits is three vectors of nibbles, so that a code is looked up with one step before it: vector v
+//          has group v in bits 1 to 3, group v + 3 in bits 4 to 6, bit v of group 7 in bit 0, and bit 2 - v of group 6 in
+//          bit 7. The look-ups' tables do not mind the odd bit.
 //   header d f16 [16]; m or dmin f16 [16] where the type has minima; the sub-blocks' integer scales, then their minima,
 //          each as bytes [sub / 2][16 rows][2], so that widened to 16 bits they are pairs for a multiply-add.
-// Codes and 32-wide types take exactly the file's bytes; K types up to 4 % more (6-bit scales become bytes).
+// Codes and 32-wide types take exactly the file's bytes; K types up to 4 % more (6-bit scales become bytes). The lower iq
+// types take more, because a vector out of a grid becomes its elements: 3.3 bits a weight for iq1_s to iq2_xxs, 3.6 for
+// iq1_m, iq2_xs and iq2_s, 4.3 for iq3; tq 2.3. docs/LOG.md has what reading the grid itself would cost.
 #pragma once
 #include <cstddef>
 #include <cstdint>

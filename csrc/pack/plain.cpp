@@ -18,17 +18,19 @@ void spread(DType dtype, const std::byte* block, Plain& plain) {
   }
 }
 
+float scale_of(const Format& format, const Plain& plain) {
+  return (format.powers() ? bf16_to_float(plain.d) : half_to_float(plain.d)) / static_cast<float>(format.parts);
+}
+
 void values(const Format& format, const Plain& plain, float* out) {
-  const float d = format.powers ? bf16_to_float(plain.d) : half_to_float(plain.d), m = half_to_float(plain.m);
-  const int8_t* levels = format.powers ? kLevelsFP4 : kLevelsIQ4;
+  const float d = scale_of(format, plain), m = half_to_float(plain.m);
   const int subs = format.subs ? format.subs : 1, width = format.block / subs;
   for (int j = 0; j < subs; ++j) {
     const int integer = format.signed_subs ? static_cast<int8_t>(plain.scale[j]) : plain.scale[j];
     const float scale = format.subs ? d * static_cast<float>(integer) : d;
     const float min = format.subs ? m * static_cast<float>(plain.min[j]) : m;
     for (int i = j * width; i < (j + 1) * width; ++i) {
-      const int code = format.levels ? levels[plain.code[i]] : plain.code[i] - format.offset;
-      const float value = scale * static_cast<float>(code);
+      const float value = scale * static_cast<float>(format.value(plain.code[i]));
       out[i] = !format.mins ? value : format.subs ? value - min : value + min;
     }
   }

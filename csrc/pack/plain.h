@@ -19,6 +19,9 @@ struct Plain {
 // Reads one block of the file's layout; `dtype` is one of kFormats.
 void spread(DType dtype, const std::byte* block, Plain& plain);
 
+// The block's scale, by which integer scales and codes are multiplied.
+float scale_of(const Format& format, const Plain& plain);
+
 // The block's values, with the operations of `dequantise` in the same order.
 void values(const Format& format, const Plain& plain, float* out);
 

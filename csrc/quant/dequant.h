@@ -3,6 +3,7 @@
 // The order of the float operations is part of the meaning: results are equal, bit for bit, to those of the format's
 // reference implementation in Python.
 #pragma once
+#include <bit>
 #include <cstddef>
 
 #include "core/dtype.h"
@@ -49,6 +50,10 @@ inline ScaleMin scale_min(const uint8_t scales[12], int group) {
   return {static_cast<uint8_t>((low & 15) | (scales[group - 4] >> 6 << 4)),
           static_cast<uint8_t>((low >> 4) | (scales[group] >> 6 << 4))};
 }
+
+// Seven stored sign bits of an iq type; the eighth makes their number even.
+inline uint32_t with_parity(uint32_t seven) { return seven | (static_cast<uint32_t>(std::popcount(seven)) & 1u) << 7; }
+inline uint32_t word_of(const uint16_t* halves) { return halves[0] | static_cast<uint32_t>(halves[1]) << 16; }
 
 // The sixteen levels of the non-linear 4-bit types (IQ4_NL, IQ4_XS) and the doubled E2M1 values of MXFP4.
 inline constexpr int8_t kLevelsIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};

@@ -36,6 +36,14 @@ inline std::vector<int> half_fields(DType dtype) {
   }
 }
 
+// The top nibbles of the four scale words of an iq1_m block are its scale.
+inline void set_iq1m_scale(std::byte* block, uint16_t half) {
+  for (int i = 0; i < 4; ++i) {
+    std::byte& high = block[48 + 2 * i + 1];
+    high = (high & std::byte{15}) | static_cast<std::byte>((half >> (4 * i) & 15) << 4);
+  }
+}
+
 // Random bytes of `count` elements, with scales of ordinary size.
 inline std::vector<std::byte> random_weights(DType dtype, size_t count, std::mt19937& random) {
   std::normal_distribution<float> normal;
@@ -54,11 +62,7 @@ inline std::vector<std::byte> random_weights(DType dtype, size_t count, std::mt1
         std::memcpy(&bytes[at + static_cast<size_t>(field)], &scale, 2);
       }
       if (dtype == DType::mxfp4) bytes[at] = static_cast<std::byte>(120 + random() % 10);
-      if (dtype == DType::iq1_m)  // the top nibbles of the four scale words are the half 0x2A66
-        for (int i = 0; i < 4; ++i) {
-          const size_t high = at + 48 + 2 * static_cast<size_t>(i) + 1;
-          bytes[high] = (bytes[high] & std::byte{15}) | static_cast<std::byte>((0x2A66 >> (4 * i) & 15) << 4);
-        }
+      if (dtype == DType::iq1_m) set_iq1m_scale(&bytes[at], 0x2A66);
     }
   }
   return bytes;

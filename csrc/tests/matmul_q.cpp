@@ -9,21 +9,16 @@ using namespace weft::test;
 
 namespace {
 
-int signed_code(const Format& f, uint8_t code) {
-  if (!f.levels) return code - f.offset;
-  return f.powers ? kLevelsFP4[code] : kLevelsIQ4[code];
-}
-
 // One block of one output element, added to acc.
 template <int block>
 float add_block(const Format& f, const Plain& w, const A8<block>& x, float acc) {
-  const float d = f.powers ? bf16_to_float(w.d) : half_to_float(w.d), m = half_to_float(w.m);
+  const float d = scale_of(f, w), m = half_to_float(w.m);
   const int subs = f.subs ? f.subs : 1, width = block / subs;
   int64_t total = 0, low = 0;
   for (int j = 0; j < subs; ++j) {
     int64_t products = 0, sum = 0;
     for (int i = j * width; i < (j + 1) * width; ++i) {
-      products += signed_code(f, w.code[i]) * x.q[i];
+      products += f.value(w.code[i]) * x.q[i];
       sum += x.q[i];
     }
     const int scale = f.signed_subs ? static_cast<int8_t>(w.scale[j]) : w.scale[j];
@@ -114,7 +109,8 @@ static void check_extremes(const Format& f, int pattern, std::mt19937& random) {
   const auto step = static_cast<size_t>(info(f.dtype).bytes);
   std::fill(matrix.file.begin(), matrix.file.end(), static_cast<std::byte>(pattern));
   for (size_t at = 0; at < matrix.file.size(); at += step) {
-    if (f.powers) matrix.file[at] = std::byte{127};  // a scale of one
+    if (f.powers()) matrix.file[at] = std::byte{127};  // a scale of one
+    if (f.dtype == DType::iq1_m) set_iq1m_scale(&matrix.file[at], float_to_half(1.0f));
     for (int field : half_fields(f.dtype)) {
       const uint16_t one = float_to_half(1.0f);
       std::memcpy(&matrix.file[at + static_cast<size_t>(field)], &one, 2);

@@ -126,10 +126,22 @@ TEST(pack_left_alone_ends_with_its_team) {
   packing.start();
 }
 
-TEST(pack_sizes_stay_within_six_percent_of_the_file) {
+// Hundredths of a bit a weight, packed, of the types whose files have less than a code for each weight.
+static size_t bits_of_grids(DType dtype) {
+  switch (dtype) {
+    case DType::iq3_s: case DType::iq3_xxs: return 432;
+    case DType::iq2_s: case DType::iq2_xs: case DType::iq1_m: return 357;
+    case DType::iq2_xxs: case DType::iq1_s: return 332;
+    case DType::tq1_0: case DType::tq2_0: return 232;
+    default: return 0;
+  }
+}
+
+TEST(pack_sizes_stay_within_six_percent_of_the_file_or_are_those_of_the_codes) {
   for (DType dtype : packed_types()) {
     const size_t file = bytes_of(dtype, 1024 * 2048), packed = panels_bytes(dtype, 1024, 2048);
     CHECK(packed >= file);
-    CHECK(packed * 100 <= file * 106);  // mxfp4: a scale of 8 bits is stored as 16
+    if (const size_t bits = bits_of_grids(dtype)) CHECK(packed * 800 <= 1024 * 2048 * bits);
+    else CHECK(packed * 100 <= file * 106);  // mxfp4: a scale of 8 bits is stored as 16
   }
 }

@@ -20,7 +20,7 @@ from weft.ops.quant import INT8_BLOCK
 from weft.ops.registry import Cost, Op
 from weft.ops.samples import normal, weight
 
-TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "q4_k", "q5_k", "q6_k")
+TYPES = ("f32", "f16", "bf16", *INT8_BLOCK)
 ROWS = (1, 16, 512)
 OUTPUTS, INPUTS = 4096, 2048  # of the weight: 5 to 34 MB, larger than the second-level cache for every type
 SECONDS, AT_LEAST = 0.15, 5

@@ -41,7 +41,7 @@ SCALES = {
     "q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0], "iq4_nl": [0],
     "q2_k": [80, 82], "q3_k": [108], "q4_k": [0, 2], "q5_k": [0, 2], "q6_k": [208],
     "iq4_xs": [0], "iq2_xxs": [0], "iq2_xs": [0], "iq2_s": [0], "iq3_xxs": [0], "iq3_s": [0], "iq1_s": [0],
-    "tq1_0": [52], "tq2_0": [64], "mxfp4": [],
+    "tq1_0": [52], "tq2_0": [64], "mxfp4": [], "iq1_m": [],
 }  # fmt: skip
 
 
@@ -55,6 +55,9 @@ def weight(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Pa
     blocks = rng.integers(0, 256, (count, DTYPES[dtype].size_bytes), dtype=np.uint8)
     if dtype == "mxfp4":
         blocks[:, 0] = rng.integers(118, 124, count)  # exponents
+    if dtype == "iq1_m":  # the upper halves of four bytes are the scale, here 0.02 to 0.03
+        for byte, bits in zip((49, 51, 53, 55), (rng.integers(0, 16, count), 0x5, 0x5, 0x2), strict=True):
+            blocks[:, byte] = blocks[:, byte] & 15 | np.uint8(16) * np.asarray(bits, np.uint8)
     for offset in SCALES[dtype]:
         scale = (rng.uniform(0.01, 0.1, (count, 1)) * rng.choice([-1, 1], (count, 1))).astype("<f2")
         blocks[:, offset : offset + 2] = scale.view(np.uint8)

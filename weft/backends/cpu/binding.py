@@ -30,9 +30,8 @@ def weight_layouts(program: Program) -> dict[str, str]:
     "halves" (the same, rounded to f16), "pairs" (of bfloat16, for the matrix unit), "split" (pairs of two parts a
     value, so twice the columns) or "quads" (of int8; "equalised": with factors).
 
-    A matrix that is multiplied goes into panels where its type has them; one of the lower iq types is widened tile by
-    tile out of the file's own blocks. A table that is only looked up stays as it is in the file. Each matrix of a
-    stack has the layout after "stack:".
+    A matrix that is multiplied goes into panels. A table that is only looked up stays as it is in the file. Each matrix
+    of a stack has the layout after "stack:".
     """
     used = {value.name: "rows" for value in program.weights}
     table = program.table
