@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from weft.cli.commands.quantize import command
 from weft.errors import InputError
 from weft.quantise import Calibration, Quantising, encode, feedback_factor
 from weft.quantise.encoding import ENCODED
@@ -97,6 +99,14 @@ def test_a_file_with_feedback_computes_nearer(tmp_path):
             break
     list(Quantising(tmp_path / "model", paths[3], type="q4_0", importance=means, feedback=work))
     assert paths[2].read_bytes() == paths[3].read_bytes() != paths[1].read_bytes()
+    (tmp_path / "text.txt").write_text("\n".join(maker.TEXTS * 4))
+    given = ["--type", "q4_0", "--calibrate", str(tmp_path / "text.txt"), "--feedback", "--force", "--json"]
+    result = CliRunner().invoke(command, [str(tmp_path / "model"), "-o", str(paths[3]), *given])
+    assert result.exit_code == 0, result.output
+    assert paths[2].read_bytes() == paths[3].read_bytes(), "the command does the same"
+    assert (
+        CliRunner().invoke(command, [str(tmp_path / "model"), "-o", str(paths[3]), *given[:2], "--feedback"]).exception
+    )
     wide, plain, fed = (open_gguf(path).tensors for path in paths[:3])
     names = [name for name in work.able if fed[name].dtype.quantised]
     moments = work.moments(names)

@@ -10,6 +10,7 @@ from weft.lazy import lazily
 
 if TYPE_CHECKING:
     from weft.quantise.calibration import Calibration as Calibration
+    from weft.quantise.choosing import choose_plan as choose_plan
     from weft.quantise.encoding import encode as encode
     from weft.quantise.encoding import feedback_factor as feedback_factor
     from weft.quantise.imatrix import read_imatrix as read_imatrix
@@ -24,6 +25,7 @@ _HOMES = {
     "Plan": "plan",
     "Quantising": "writing",
     "Written": "writing",
+    "choose_plan": "choosing",
     "encode": "encoding",
     "feedback_factor": "encoding",
     "make_plan": "plan",

@@ -53,6 +53,16 @@ class Plan:
         """The bytes of all tensors."""
         return sum(DTYPES[kind].nbytes(tensors[name].size) for name, kind in self.types.items())
 
+    def file_type(self, tensors: Mapping[str, TensorView]) -> int:
+        """GGUF's number of the mixture; of a plan without a name, of the type that most elements have."""
+        if self.name in FILE_TYPES:
+            return FILE_TYPES[self.name]
+        sizes: dict[str, int] = {}
+        for name, kind in self.types.items():
+            sizes[kind] = sizes.get(kind, 0) + tensors[name].size
+        most = max(sorted(sizes), key=sizes.__getitem__)
+        return FILE_TYPES.get(most, FILE_TYPES.get(f"{most}_m", FILE_TYPES["f16"]))
+
 
 def make_plan(
     tensors: Mapping[str, TensorView], name: str, exceptions: Sequence[tuple[str, str]] = (), *, widen: bool = False

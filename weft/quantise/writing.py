@@ -20,7 +20,7 @@ from weft.errors import InputError
 from weft.frozen import frozen
 from weft.quantise.calibration import Calibration
 from weft.quantise.encoding import encode, feedback_factor
-from weft.quantise.plan import FILE_TYPES, Plan, make_plan
+from weft.quantise.plan import Plan, make_plan
 from weft.quantise.source import open_source
 from weft.weights import TensorView
 from weft.weights.files import MadeView, replacing
@@ -56,7 +56,7 @@ class Quantising:
         source: str | os.PathLike[str],
         output: str | os.PathLike[str],
         *,
-        type: str,
+        type: str | Plan,
         exceptions: Sequence[tuple[str, str]] = (),
         importance: Mapping[str, np.ndarray] | None = None,
         feedback: Calibration | None = None,
@@ -67,7 +67,11 @@ class Quantising:
         self._check(overwrite)
         self._opened = open_source(self.source)
         self.tensors: Mapping[str, TensorView] = self._opened.tensors
-        self.plan: Plan = make_plan(self.tensors, type, exceptions, widen=self.source.is_dir())
+        if isinstance(type, str):
+            type = make_plan(self.tensors, type, exceptions, widen=self.source.is_dir())
+        elif exceptions or set(type.types) != set(self.tensors):
+            raise InputError("quantize", "must be of this model, without exceptions", field="type", given=type.name)
+        self.plan: Plan = type
         self.importance = dict(importance or {})
         self._check_importance()
         self._feedback = feedback
@@ -104,7 +108,7 @@ class Quantising:
         }
         source = self._opened.digest()
         metadata = dict(self._opened.metadata)
-        metadata["general.file_type"] = FILE_TYPES[self.plan.name]
+        metadata["general.file_type"] = self.plan.file_type(self.tensors)
         metadata["general.quantization_version"] = BLOCK_FORMATS
         metadata[SOURCE] = source
         start, alignment = gguf_start(views, metadata)

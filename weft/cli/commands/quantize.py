@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 from weft.cli import options, screen
 
 if TYPE_CHECKING:
-    from weft.quantise import Calibration, Quantising, Written
+    from weft.quantise import Calibration, Plan, Quantising, Written
 
 
 @click.command()
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 @click.option(
     "--type",
     "kind",
-    required=True,
     metavar="TYPE",
     help="f16, bf16, q8_0, q6_k, q5_k_m, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0, iq4_nl, iq4_xs, mxfp4, q3_k_m, q2_k.",
 )
@@ -30,6 +29,17 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=TYPE",
     help="Another type for matrices whose names fit a regular expression; may be given several times.",
+)
+@click.option(
+    "--size",
+    metavar="SIZE",
+    help="Instead of a type: the best of this size, as 100MB; each matrix gets its own.",
+)
+@click.option(
+    "--max-loss",
+    type=float,
+    metavar="PART",
+    help="Instead of a type: the smallest that loses at most this part of the squares of products, as 0.003.",
 )
 @click.option(
     "--calibrate",
@@ -63,8 +73,10 @@ if TYPE_CHECKING:
 def command(
     model: str,
     output: Path,
-    kind: str,
+    kind: str | None,
     exceptions: tuple[str, ...],
+    size: str | None,
+    max_loss: float | None,
     calibrate: Path | None,
     tokens: int,
     imatrix: Path | None,
@@ -88,6 +100,7 @@ def command(
       weft quantize model-f16.gguf -o model-q4.gguf --type q4_k_m
       weft quantize ./SmolLM2-135M -o smollm2-q8.gguf --type q8_0
       weft quantize model-f16.gguf -o small.gguf --type q4_0 --tensor ffn_down=q6_k
+      weft quantize ./model -o small.gguf --size 100MB --calibrate texts.txt
       weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --feedback
     """
     from weft.cli.counting import counted
@@ -96,13 +109,17 @@ def command(
     from weft.runtime.threads import plan_threads
     from weft.weights.sources import locate
 
+    if sum(given is not None for given in (kind, size, max_loss)) != 1:
+        raise InputError("quantize", "is needed, or one of --size and --max-loss", field="type", given=kind)
     place, count = locate(model).path, plan_threads(threads).count
     seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
     if feedback and text is None:
         raise InputError("quantize", "needs --calibrate", field="feedback", advice="name a text")
-    work = Quantising(
-        place, output, type=kind, exceptions=_pairs(exceptions), importance=seen, threads=count, overwrite=force
-    )
+    fed = text if feedback else None
+    plan = kind if kind is not None else _chosen(place, size, max_loss, seen, count)
+    pairs = _pairs(exceptions)
+    more: dict[str, Any] = {"importance": seen, "feedback": fed, "threads": count, "overwrite": force}
+    work = Quantising(place, output, type=plan, exceptions=pairs, **more)
     written = []
     with counted("tensors") as tell:
         for one in work:
@@ -142,6 +159,39 @@ def _pairs(exceptions: Sequence[str]) -> list[tuple[str, str]]:
             raise InputError("quantize", "must be NAME=TYPE", field="tensor", given=given)
         pairs.append((part, wanted))
     return pairs
+
+
+def _chosen(place: Path, size: str | None, max_loss: float | None, seen: Mapping[str, Any], threads: int) -> Plan:
+    """The plan for a size or a loss."""
+    from weft.cli.counting import counted
+    from weft.quantise import choose_plan
+    from weft.quantise.source import open_source
+
+    tensors = open_source(place).tensors
+    limit = None if size is None else _bytes(size)
+    with counted("matrices weighed") as tell:
+        return choose_plan(
+            tensors,
+            size=limit,
+            max_loss=max_loss,
+            importance=seen,
+            widen=place.is_dir(),
+            threads=threads,
+            tell=tell,
+        )
+
+
+def _bytes(given: str) -> int:
+    """How many bytes 100MB, 1.5 GB or 700000 are."""
+    import re
+
+    from weft.errors import InputError
+
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kMG]?)B?", given.strip())
+    if found is None:
+        raise InputError("quantize", "must be a number of bytes, as 100MB", field="size", given=given)
+    unit = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[found[2]]
+    return int(float(found[1]) * unit)
 
 
 def _importance(
