@@ -2,7 +2,7 @@
 //
 // Meaning  weft/ops/attention_backward.py
 // Layout   grad, q [T, H, D], k, v, to_k, to_v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1];
-//          bias and buckets as in attention, or absent
+//          bias and buckets as in attention, or absent; draws i32 [T, 3] of attention_dropped, or absent
 // Method   a task is a block of key rows of one key head; for each query head that reads it, the weights and their
 //          gradients of all queries that see one of the keys lie in scratch; products are chains over channels or queries
 // Bound    arithmetic: four products
@@ -17,6 +17,7 @@ KERNEL(attention_back_kv) {
   const float *sums = call.in[4].as<float>(), *means = call.in[5].as<float>();
   const int32_t* segments = call.in[6].as<int32_t>();
   Distances distances(optional(call, 7), optional(call, 8));
+  const Drops drops(optional(call, 9), call.number("rate"), call.integer("site"));
   float *to_k = call.out[0].as<float>(), *to_v = call.out[1].as<float>();
   const Scores scores(call.number("scale"), call.number("softcap"));
   const int64_t across = heads * dim, stride = groups * dim, turning = kTurned * dim + 2 * kTurned;
@@ -40,6 +41,8 @@ KERNEL(attention_back_kv) {
           sum_of[i] = sums[(start + low + j + i) * heads + head];
           mean_of[i] = means[(start + low + j + i) * heads + head];
         }
+        alignas(64) float factors[kMostRows * kTurned];
+        if (drops.any()) drops.columns(factors, first, rows, start + low + j, here, head);
         for (int64_t r = 0; r < rows; ++r) {
           float *row = weights + r * count + j, *to_row = slopes + r * count + j;
           for (int64_t i = 0; i < here; i += 16) {
@@ -47,8 +50,13 @@ KERNEL(attention_back_kv) {
             const f32x16 score = scores.score(load_n(row + i, n));
             const f32x16 biased = distances.any() ? score + distances.of_queries(first + r, low + j + i) : score;
             const f32x16 weight = exp(biased - load_n(sum_of + i, n));
-            store_n(to_row + i, weight * (load_n(to_row + i, n) - load_n(mean_of + i, n)) * scores.slope(score), n);
-            store_n(row + i, weight, n);
+            f32x16 slope = load_n(to_row + i, n), seen = weight;
+            if (drops.any()) {
+              const f32x16 factor = load_n(factors + r * kTurned + i, n);
+              slope = slope * factor, seen = seen * factor;
+            }
+            store_n(to_row + i, weight * (slope - load_n(mean_of + i, n)) * scores.slope(score), n);
+            store_n(row + i, seen, n);
           }
         }
       }

@@ -2,7 +2,7 @@
 //
 // Meaning  weft/ops/attention_backward.py
 // Layout   grad, q, to_q [T, H, D], k, v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]; sinks [H], bias and
-//          buckets as in attention, or absent
+//          buckets as in attention, or absent; draws i32 [T, 3] of attention_dropped, or absent
 // Method   a task is a block of query rows of one head: all its scores, and gradients at weights, lie in scratch; products
 //          are chains over channels or keys, sums over keys 16 lanes and the fixed tree
 // Bound    arithmetic: three products
@@ -19,6 +19,7 @@ KERNEL(attention_back_q) {
   const int32_t* segments = call.in[4].as<int32_t>();
   const float* sinks = optional(call, 5) ? call.in[5].as<float>() : nullptr;
   Distances distances(optional(call, 6), optional(call, 7));
+  const Drops drops(optional(call, 8), call.number("rate"), call.integer("site"));
   float *to_q = call.out[0].as<float>(), *sums = call.out[1].as<float>(), *means = call.out[2].as<float>();
   const Scores scores(call.number("scale"), call.number("softcap"));
   const int64_t across = heads * dim, stride = groups * dim, kept = kTurned * dim + distances.size();
@@ -35,6 +36,7 @@ KERNEL(attention_back_q) {
     if (distances.any()) distances.fill(turned + kTurned * dim, head);
     for (int64_t r = 0; r < rows; ++r) {
       float *row = weights + r * count, *to_row = slopes + r * count;
+      if (drops.any()) drops.apply(to_row, count, start + first + r, head);
       const int64_t from = seen.key_low(first + r) - low, to = seen.key_high(first + r) - low, n = to - from;
       fill(row + from, n, [&](auto at) { return scores.score(at(row + from)); });
       if (distances.any())

@@ -1,11 +1,13 @@
 // attention_gradient: what the two halves of attention's gradient share.
 #pragma once
 #include "kernels/attention_bias.h"
+#include "kernels/philox.h"
 #include "kernels/strips.h"
 #include "simd/transpose.h"
 
 namespace weft::ISA {
 
+constexpr int64_t kMostRows = 30;  // of a task
 constexpr int64_t kTurned = 64;  // rows that are turned around at a time
 
 // out [rows, count] = left [rows, dim] · right [count, dim], element by element one chain over dim
@@ -67,11 +69,44 @@ struct Distances {
   }
 };
 
+// Weights that are left out: what those of a query are multiplied by.
+struct Drops {
+  const int32_t* draws;  // [T, 3], or null
+  Dropping dropping;
+  uint32_t site;
+  Drops(const Operand* draws, double rate, int64_t site)
+      : draws(draws ? draws->as<int32_t>() : nullptr), dropping(rate), site(static_cast<uint32_t>(site)) {}
+  WEFT_INLINE bool any() const { return draws != nullptr; }
+  WEFT_INLINE Draw draw(int64_t token, int64_t head) const {
+    const int32_t* own = draws + 3 * token;
+    return {static_cast<uint32_t>(own[0]), static_cast<uint32_t>(own[1]), static_cast<uint32_t>(own[2]), site,
+            static_cast<uint32_t>(head + 1)};
+  }
+  // row [count] of a query's keys from the first on, times what they are kept with
+  WEFT_INLINE void apply(float* row, int64_t count, int64_t token, int64_t head) const {
+    alignas(64) float factors[kTurns * kTurn];
+    for (int64_t first = 0; first < count; first += kTurns * kTurn) {
+      const int64_t here = smaller(kTurns * kTurn, count - first);
+      dropping.fill(factors, draw(token, head), first / kTurn, (here + kTurn - 1) / kTurn);
+      fill(row + first, here, [&](auto at) { return at(row + first) * at(factors); });
+    }
+  }
+  // to [rows][kTurned]: the same for `count` queries from `token` on and `rows` keys from `first` on
+  WEFT_INLINE void columns(float* to, int64_t first, int64_t rows, int64_t token, int64_t count, int64_t head) const {
+    const int64_t from = first / kTurn, turns = (first + rows - 1) / kTurn - from + 1, skip = first - from * kTurn;
+    alignas(64) float factors[kMostRows + 2 * kTurn];
+    for (int64_t i = 0; i < count; ++i) {
+      dropping.fill(factors, draw(token + i, head), from, turns);
+      for (int64_t r = 0; r < rows; ++r) to[r * kTurned + i] = factors[skip + r];
+    }
+  }
+};
+
 // How many rows a task takes so that two arrays [rows, length] fit beside `kept` elements of scratch: of the sequence's
 // length alone, so that no other sequence decides.
 WEFT_INLINE int64_t block_rows(int64_t length, int64_t kept) {
   const int64_t room = (static_cast<int64_t>(kScratchBytes / sizeof(float)) - kept) / 2;
-  return larger(1, smaller(30, room / larger(1, length)));
+  return larger(1, smaller(kMostRows, room / larger(1, length)));
 }
 
 // Calls f(sequence, head, first row, rows) for blocks of the rows of each sequence.

@@ -45,7 +45,7 @@ def test_gradients_are_slopes_of_what_is_left(tmp_path, name):
     seeds = vector_cases.seeds(name, learner.encoder.dimension)
     draws = [f"text {number}" for number in range(len(texts))]
     found = learner.gradients(texts, given, seeds, learner.no_gradient(), draws)
-    step = 2.0**-11
+    step = 2.0**-13
     values = []
     direction = {key: (np.sign(value) * np.abs(given[key]).mean()).astype(np.float32) for key, value in found.items()}
     for sign in (1, -1):

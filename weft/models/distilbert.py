@@ -62,7 +62,7 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
         nn.linear(x, w / "attention" / name, hidden, bias=True).reshape(tokens, heads, hidden // heads)
         for name in ("q_lin", "k_lin", "v_lin")
     )
-    out = nn.attend(q, k, v, step, layer, causal=False).reshape(tokens, hidden)
+    out = nn.attend(q, k, v, step, layer, causal=False, dropout=cfg.attention_dropout).reshape(tokens, hidden)
     out = nn.linear(out, w / "attention" / "out_lin", hidden, bias=True)
     x = nn.layer_norm(out + x, w / "sa_layer_norm", EPS)
     inner = nn.linear(x, w / "ffn" / "lin1", cfg.intermediate_size, bias=True)

@@ -66,7 +66,8 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int, bias: tuple[
     q, k, v = (
         nn.linear(x, own / name, hidden, bias=True).reshape(tokens, heads, hidden // heads) for name in ("q", "k", "v")
     )
-    out = nn.attend(q, k, v, step, layer, causal=False, bias=bias).reshape(tokens, hidden)
+    rate = cfg.attention_probs_dropout_prob
+    out = nn.attend(q, k, v, step, layer, causal=False, bias=bias, dropout=rate).reshape(tokens, hidden)
     out = nn.dropout(nn.linear(out, own / "o", hidden, bias=True), cfg.hidden_dropout_prob)
     x = nn.layer_norm(out + x, w / "attention" / "LayerNorm", cfg.layer_norm_eps)
     inner = nn.linear(x, w / "intermediate" / "dense", cfg.intermediate_size, bias=True)

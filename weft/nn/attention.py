@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.nn.learning import attend_dropped
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -29,6 +30,7 @@ def attend(
     sinks: Tensor | None = None,
     writes: bool = True,
     bias: tuple[Tensor, Tensor] | None = None,
+    dropout: float | None = None,
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
@@ -37,6 +39,7 @@ def attend(
     where that is not 0. `writes` False: k and v are another layer's, which has written them to the pages of `layer`.
     `sinks` [heads] are one more score for each head, of no value. `bias` is a table [K, heads] and
     buckets [2R+1]: table[buckets[d + R]] is added to the scores of keys d after the query (`relative_buckets`).
+    `dropout` is the part of its weights that the model leaves out while it learns, of those that see whole texts only.
     """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
@@ -46,6 +49,10 @@ def attend(
         raise UnsupportedError("load", what, advice="use weft.Embedder")
     if step.pages is None:
         table, buckets = bias or (None, None)
+        rate = dropout if q.trace.dropout is None or dropout is None else q.trace.dropout
+        if rate:
+            assert not causal and not window and not softcap and sinks is None
+            return attend_dropped(q, k, v, step, (table, buckets), scale, rate)
         return ops.attention(
             q, k, v, step.segments, sinks, table, buckets, causal=causal, scale=scale, window=window, softcap=softcap
         )

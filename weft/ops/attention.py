@@ -67,10 +67,10 @@ def step_mask(tokens: int, causal: bool, window: int, bias: Any = None, buckets:
 
 def _biases(bias: Any, buckets: np.ndarray, tokens: int) -> np.ndarray:
     """What is added to the scores of a sequence: bias [K, H], buckets [2R+1] -> [H, tokens, tokens]."""
-    return np.moveaxis(wide(bias)[_by_distance(buckets, tokens)], 2, 0)
+    return np.moveaxis(wide(bias)[by_distance(buckets, tokens)], 2, 0)
 
 
-def _by_distance(buckets: np.ndarray, tokens: int) -> np.ndarray:
+def by_distance(buckets: np.ndarray, tokens: int) -> np.ndarray:
     """The row of the table for every query and key of a sequence: [tokens, tokens]."""
     reach = len(buckets) // 2
     ahead = np.arange(tokens)[None, :] - np.arange(tokens)[:, None]
@@ -242,7 +242,7 @@ def attention_vjp(
             to_sinks += to_logits[..., -1].sum(axis=1)
         weights, to_logits = weights[..., :tokens], to_logits[..., :tokens]
         if bias is not None:
-            np.add.at(to_bias, _by_distance(buckets, tokens), np.moveaxis(to_logits, 0, 2))
+            np.add.at(to_bias, by_distance(buckets, tokens), np.moveaxis(to_logits, 0, 2))
         to_scores = to_logits * scale
         if softcap:
             to_scores = to_scores * (1.0 - (scores / softcap) ** 2)  # tanh's slope, from its value

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.ops.attention import attend, attention, by_head, check_bias, check_sinks, check_step, step_mask, to_groups
 from weft.ops.backward import SECOND
+from weft.ops.dropout import attention_dropped, check_draws, draws_of_texts, kept_weights
 from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
 from weft.ops.samples import normal, ugly, weight
@@ -31,16 +32,20 @@ def attention_back_q(
     sinks: Weight | None = None,
     bias: Weight | None = None,
     buckets: Weight | None = None,
+    draws: Integers | None = None,
     *,
     causal: bool,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    rate: float = 0.0,
+    site: int = 0,
 ) -> tuple[Array, Array, Array]:
     """The gradient at q of attention, and two numbers of each query's softmax.  grad, q [T, H, D], k, v [T, G, D],
     segments [B+1], sinks [H], bias [K, H] and buckets [2R+1] as in attention -> [T, H, D], [T, H], [T, H]
 
     The first number is log(sum of e^score), with the sink's; the second the gradient at the weights, weighted by them.
+    With draws [T, 3] it is the gradient of attention_dropped.
     """
     to_q, sums, means = np.zeros(q.shape), np.zeros(q.shape[:2]), np.zeros(q.shape[:2])
     for start, end in pairwise(segments):
@@ -49,6 +54,8 @@ def attention_back_q(
         _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap, sinks)  # [H, n, m]
         weights = weights[..., : end - start]  # without the sink's, which has no value
         to_weights = grad[here].swapaxes(0, 1) @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
+        if draws is not None:
+            to_weights = to_weights * kept_weights(draws[here], q.shape[1], rate, site)
         mean = np.sum(weights * to_weights, axis=-1)  # [H, n]
         to_scores = weights * (to_weights - mean[..., None]) * _slope(scores, scale, softcap)
         to_q[here] = (to_scores @ by_head(k[here], q.shape[1])).swapaxes(0, 1)
@@ -78,15 +85,20 @@ def attention_back_q_shape(
     sinks: Spec | None,
     bias: Spec | None,
     buckets: Spec | None,
+    draws: Spec | None,
     *,
     causal: bool,
     scale: float,
     window: int,
     softcap: float,
+    rate: float,
+    site: int,
 ) -> tuple[Spec, Spec, Spec]:
     check_step("attention_back_q", q, k, v, segments, window, softcap)
     check_sinks("attention_back_q", q, sinks)
     check_bias("attention_back_q", q, k, bias, buckets)
+    if draws is not None:
+        check_draws("attention_back_q", q, draws, rate, site, whole=not causal and not window and sinks is None)
     require(grad == q, "attention_back_q", f"must be {q}, as q is", field="grad", given=grad)
     return q, q.like(*q.shape[:2]), q.like(*q.shape[:2])
 
@@ -101,11 +113,14 @@ def attention_back_q_cost(
     sinks: Spec | None,
     bias: Spec | None,
     buckets: Spec | None,
+    draws: Spec | None,
     *,
     causal: bool,
     scale: float,
     window: int,
     softcap: float,
+    rate: float,
+    site: int,
 ) -> Cost:
     one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
     return Cost(flops=one.flops * 3 // 2, bytes=one.bytes + grad.nbytes)  # three products in place of two
@@ -133,6 +148,14 @@ def _cases(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str
     yield (ugly(rng, 40, 2, 16), q, k, v, starts_of([40])), {"causal": True, "scale": 0.25}
 
 
+def _with_draws(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for (*given, sinks, table, buckets), scale in ((case[0], case[1]["scale"]) for case in _with_biases(rng)):
+        own = draws_of_texts(rng, given[-1])
+        attrs = {"causal": False, "scale": scale, "rate": 0.25, "site": 3}
+        yield (*given, sinks, table, buckets, own), attrs
+        yield (*given, None, None, None, own), attrs
+
+
 def _with_sinks(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     for window in (0, 4):
         sinks = normal(rng, 4, scale=3.0)
@@ -154,6 +177,7 @@ def attention_back_q_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield from _cases(rng)
     yield from _with_sinks(rng)
     yield from _with_biases(rng)
+    yield from _with_draws(rng)
 
 
 attention_back_q.no_gradient(SECOND)
@@ -173,14 +197,19 @@ def attention_back_kv(
     segments: Integers,
     bias: Weight | None = None,
     buckets: Weight | None = None,
+    draws: Integers | None = None,
     *,
     causal: bool,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    rate: float = 0.0,
+    site: int = 0,
 ) -> tuple[Array, Array]:
     """The gradients at k and v of attention.  grad, q [T, H, D], k, v [T, G, D], sums, means [T, H] as
     attention_back_q gives them, segments [B+1], bias [K, H] and buckets [2R+1] as in attention -> [T, G, D], [T, G, D]
+
+    With draws [T, 3] they are those of attention_dropped.
     """
     to_k, to_v = np.zeros(k.shape), np.zeros(v.shape)
     for start, end in pairwise(segments):
@@ -190,9 +219,13 @@ def attention_back_kv(
         weights = np.exp(scores + mask - sums[here].T[..., None])
         queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
         to_weights = outward @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
+        seen = weights
+        if draws is not None:
+            factors = kept_weights(draws[here], q.shape[1], rate, site)
+            to_weights, seen = to_weights * factors, weights * factors
         to_scores = weights * (to_weights - means[here].T[..., None]) * _slope(scores, scale, softcap)
         to_k[here] = to_groups(to_scores.swapaxes(1, 2) @ queries, k.shape[1])
-        to_v[here] = to_groups(weights.swapaxes(1, 2) @ outward, v.shape[1])
+        to_v[here] = to_groups(seen.swapaxes(1, 2) @ outward, v.shape[1])
     return to_k, to_v
 
 
@@ -207,14 +240,19 @@ def attention_back_kv_shape(
     segments: Spec,
     bias: Spec | None,
     buckets: Spec | None,
+    draws: Spec | None,
     *,
     causal: bool,
     scale: float,
     window: int,
     softcap: float,
+    rate: float,
+    site: int,
 ) -> tuple[Spec, Spec]:
     check_step("attention_back_kv", q, k, v, segments, window, softcap)
     check_bias("attention_back_kv", q, k, bias, buckets)
+    if draws is not None:
+        check_draws("attention_back_kv", q, draws, rate, site, whole=not causal and not window)
     require(grad == q, "attention_back_kv", f"must be {q}, as q is", field="grad", given=grad)
     for field, spec in (("sums", sums), ("means", means)):
         fits = spec == q.like(*q.shape[:2])
@@ -233,19 +271,27 @@ def attention_back_kv_cost(
     segments: Spec,
     bias: Spec | None,
     buckets: Spec | None,
+    draws: Spec | None,
     *,
     causal: bool,
     scale: float,
     window: int,
     softcap: float,
+    rate: float,
+    site: int,
 ) -> Cost:
     one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
     return Cost(flops=one.flops * 2, bytes=one.bytes + grad.nbytes + k.nbytes)  # four products in place of two
 
 
+def _every(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for cases in (_cases, _with_sinks, _with_biases, _with_draws):
+        yield from cases(rng)
+
+
 @attention_back_kv.samples
 def attention_back_kv_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for (grad, q, k, v, segments, *more), attrs in (*_cases(rng), *_with_sinks(rng), *_with_biases(rng)):
+    for (grad, q, k, v, segments, *more), attrs in _every(rng):
         _, sums, means = attention_back_q(grad, q, k, v, segments, *more, **attrs)
         yield (grad, q, k, v, sums, means, segments, *more[1:]), attrs
 
@@ -262,4 +308,14 @@ def attention_back(
 ) -> tuple[Any, ...]:
     to_q, sums, means = attention_back_q(grad, q, k, v, segments, sinks, bias, buckets, **attrs)
     to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, bias, buckets, **attrs)
+    return to_q, *to_kv, None, None, None, None
+
+
+@attention_dropped.back
+def attention_dropped_back(
+    grad: Any, q: Any, k: Any, v: Any, segments: Any, draws: Any, bias: Any, buckets: Any, **attrs: Any
+) -> tuple[Any, ...]:
+    attrs = {**attrs, "causal": False}
+    to_q, sums, means = attention_back_q(grad, q, k, v, segments, None, bias, buckets, draws, **attrs)
+    to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, bias, buckets, draws, **attrs)
     return to_q, *to_kv, None, None, None, None
