@@ -25,6 +25,11 @@ class DType:
     def quantised(self) -> bool:
         return self.block > 1
 
+    @property
+    def stores_weights(self) -> bool:
+        """Whether a matrix of a model may have this type; rows of int8 activations are quantised as well."""
+        return self.name in ("f32", "f16", "bf16") or (self.quantised and not self.name.startswith("a8_"))
+
     def nbytes(self, count: int) -> int:
         """Bytes of `count` elements; whole blocks only."""
         if count % self.block:
@@ -72,6 +77,7 @@ DTYPES = _table(
     DType("tq1_0", 256, 54, 34),
     DType("tq2_0", 256, 66, 35),
     DType("mxfp4", 32, 17, 39),
+    DType("q4_z", 32, 20),  # weft's own: 4-bit codes with an integer zero point
     DType("a8_32", 32, 40),
     DType("a8_256", 256, 292),
 )

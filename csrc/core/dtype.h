@@ -15,6 +15,8 @@ namespace weft {
   X(iq1_s, 256, 50, 19) X(iq4_nl, 32, 18, 20) X(iq3_s, 256, 110, 21) X(iq2_s, 256, 82, 22)                    \
   X(iq4_xs, 256, 136, 23) X(iq1_m, 256, 56, 29) X(tq1_0, 256, 54, 34) X(tq2_0, 256, 66, 35)                   \
   X(mxfp4, 32, 17, 39)                                                                                        \
+  /* weft's own, of folders that store integer zero points: d (q - z), exactly */                             \
+  X(q4_z, 32, 20, -1)                                                                                         \
   /* activations quantised to int8 rows, with one scale per 32 or per 256 values: see kernels/quantise_rows */ \
   X(a8_32, 32, 40, -1) X(a8_256, 256, 292, -1)
 

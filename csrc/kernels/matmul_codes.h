@@ -82,6 +82,7 @@ template <DType type>
 WEFT_INLINE f32x16 half_row(const std::byte* header, int which) {
   const uint16_t* halves = reinterpret_cast<const uint16_t*>(header) + which * 16;
   if constexpr (format_of(type).powers()) return load_bf16(halves);
+  if (format_of(type).zeros() && which) return zero() - load_f16(halves - 16) * load_f16(halves);
   if constexpr (format_of(type).parts > 1) return load_f16(halves) * splat(1.0f / format_of(type).parts);
   return load_f16(halves);
 }

@@ -39,6 +39,7 @@ struct Format {
   int parts;        // d is this many times the scale
 
   constexpr bool powers() const { return levels == Levels::fp4; }  // d is a power of two, kept as bfloat16
+  constexpr bool zeros() const { return dtype == DType::q4_z; }    // m is a zero point z: the minimum is -d z
   // The number that a stored code stands for.
   constexpr int value(int code) const {
     return levels == Levels::none ? code - offset : kLevels[static_cast<int>(levels)][code];
@@ -59,6 +60,7 @@ inline constexpr Format kFormats[] = {
     // type         block low high offset subs mins   signed nibbles levels           parts
     {DType::q4_0,    32,   4,  0,    8,    0,   false, false, false,   Levels::none,     1},
     {DType::q4_1,    32,   4,  0,    0,    0,   true,  false, false,   Levels::none,     1},
+    {DType::q4_z,    32,   4,  0,    0,    0,   true,  false, false,   Levels::none,     1},
     {DType::q5_0,    32,   4,  1,    16,   0,   false, false, false,   Levels::none,     1},
     {DType::q5_1,    32,   4,  1,    0,    0,   true,  false, false,   Levels::none,     1},
     {DType::q8_0,    32,   8,  0,    128,  0,   false, false, false,   Levels::none,     1},
@@ -82,8 +84,8 @@ inline constexpr Format kFormats[] = {
 };
 // The same list, for a switch over types.
 #define WEFT_PACKED_TYPES(X) \
-  X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(iq4_nl) X(mxfp4) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_xs) \
-  X(iq3_s) X(iq3_xxs) X(iq2_s) X(iq2_xs) X(iq2_xxs) X(iq1_m) X(iq1_s) X(tq1_0) X(tq2_0)
+  X(q4_0) X(q4_1) X(q4_z) X(q5_0) X(q5_1) X(q8_0) X(iq4_nl) X(mxfp4) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) \
+  X(iq4_xs) X(iq3_s) X(iq3_xxs) X(iq2_s) X(iq2_xs) X(iq2_xxs) X(iq1_m) X(iq1_s) X(tq1_0) X(tq2_0)
 
 consteval Format format_of(DType dtype) {
   for (const Format& format : kFormats)

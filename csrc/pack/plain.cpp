@@ -23,7 +23,8 @@ float scale_of(const Format& format, const Plain& plain) {
 }
 
 void values(const Format& format, const Plain& plain, float* out) {
-  const float d = scale_of(format, plain), m = half_to_float(plain.m);
+  const float d = scale_of(format, plain), stored = half_to_float(plain.m);
+  const float m = format.zeros() ? 0.0f - d * stored : stored;
   const int subs = format.subs ? format.subs : 1, width = format.block / subs;
   for (int j = 0; j < subs; ++j) {
     const int integer = format.signed_subs ? static_cast<int8_t>(plain.scale[j]) : plain.scale[j];

@@ -10,7 +10,7 @@
 namespace weft {
 
 struct Plain {
-  uint16_t d = 0, m = 0;     // half bits; m is dmin for the K types
+  uint16_t d = 0, m = 0;     // half bits; m is dmin for the K types, z for q4_z
   uint8_t scale[16] = {};    // as stored: two's complement where the format says so
   uint8_t min[16] = {};
   uint8_t code[256] = {};    // stored code: signed code + offset, or the index of a level

@@ -36,6 +36,11 @@ inline void spread_block(const BlockQ4_1& block, Plain& plain) {
   spread_nibbles(block.qs, plain.code);
 }
 
+inline void spread_block(const BlockQ4Z& block, Plain& plain) {
+  plain.d = block.d, plain.m = block.z;
+  spread_nibbles(block.qs, plain.code);
+}
+
 inline void spread_block(const BlockQ5_0& block, Plain& plain) {
   plain.d = block.d;
   spread_nibbles(block.qs, plain.code);
@@ -220,6 +225,7 @@ struct BlockOf;
   };
 WEFT_BLOCK(q4_0, BlockQ4_0)
 WEFT_BLOCK(q4_1, BlockQ4_1)
+WEFT_BLOCK(q4_z, BlockQ4Z)
 WEFT_BLOCK(q5_0, BlockQ5_0)
 WEFT_BLOCK(q5_1, BlockQ5_1)
 WEFT_BLOCK(q8_0, BlockQ8_0)

@@ -1,4 +1,4 @@
-// blocks: the quantised blocks of GGUF, byte for byte as they lie in a file.
+// blocks: the quantised blocks of GGUF, byte for byte as they lie in a file, and weft's own.
 //
 // Every multi-byte field is little-endian and at most 2-aligned, so a block can be read in place at any even address.
 // `d` is a block's scale and `m` (or `dmin`) its minimum, both as half bits; `kCount` is its number of elements.
@@ -97,6 +97,14 @@ struct BlockMXFP4 {
   uint8_t qs[16];
 };
 
+// Not of GGUF: the 4-bit codes of AWQ, GPTQ and compressed-tensors, whose zero points are integers. Their product with the
+// scale is not always a half, so q4_1's minimum would round it; d * (q - z) is exact in float32.
+struct BlockQ4Z {
+  static constexpr int kCount = 32;
+  uint16_t d, z;  // z is an integer, kept as a half
+  uint8_t qs[16];
+};
+
 struct BlockIQ4NL {
   static constexpr int kCount = 32;
   uint16_t d;
@@ -167,6 +175,7 @@ static_assert(sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34);
 static_assert(sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 && sizeof(BlockQ4K) == 144);
 static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210);
 static_assert(sizeof(BlockTQ1_0) == 54 && sizeof(BlockTQ2_0) == 66 && sizeof(BlockMXFP4) == 17);
+static_assert(sizeof(BlockQ4Z) == 20);
 static_assert(sizeof(BlockIQ4NL) == 18 && sizeof(BlockIQ4XS) == 136);
 static_assert(sizeof(BlockIQ2XXS) == 66 && sizeof(BlockIQ2XS) == 74 && sizeof(BlockIQ2S) == 82);
 static_assert(sizeof(BlockIQ3XXS) == 98 && sizeof(BlockIQ3S) == 110);

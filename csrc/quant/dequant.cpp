@@ -26,6 +26,14 @@ void decode(const BlockQ4_1& block, float* out) {
   }
 }
 
+void decode(const BlockQ4Z& block, float* out) {
+  const float d = half_to_float(block.d), m = 0.0f - d * half_to_float(block.z);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(block.qs[i] & 15) + m;
+    out[i + 16] = d * static_cast<float>(block.qs[i] >> 4) + m;
+  }
+}
+
 // Bit `i` of a little-endian row of bits.
 static int bit(const uint8_t* bits, int i) { return bits[i >> 3] >> (i & 7) & 1; }
 
@@ -217,6 +225,7 @@ void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count) 
     case DType::tq1_0: return decode_span<BlockTQ1_0>(blocks, out, count);
     case DType::tq2_0: return decode_span<BlockTQ2_0>(blocks, out, count);
     case DType::mxfp4: return decode_span<BlockMXFP4>(blocks, out, count);
+    case DType::q4_z: return decode_span<BlockQ4Z>(blocks, out, count);
     default: fail(ErrorKind::unsupported, "dequantise", "not a weight type: " + std::string(info(dtype).name));
   }
 }

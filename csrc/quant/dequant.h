@@ -30,6 +30,7 @@ void decode(const BlockQ6K& block, float* out);
 void decode(const BlockTQ1_0& block, float* out);
 void decode(const BlockTQ2_0& block, float* out);
 void decode(const BlockMXFP4& block, float* out);
+void decode(const BlockQ4Z& block, float* out);
 void decode(const BlockIQ4NL& block, float* out);
 void decode(const BlockIQ4XS& block, float* out);
 void decode(const BlockIQ2XXS& block, float* out);

@@ -25,7 +25,7 @@ static void check_table(const Matrix& matrix, const Weight& table) {
 
 TEST(embedding_gives_rows_of_either_layout) {
   std::mt19937 random(12);
-  for (int type = 0; type <= static_cast<int>(DType::mxfp4); ++type) {
+  for (int type = 0; type <= static_cast<int>(DType::q4_z); ++type) {
     const auto dtype = static_cast<DType>(type);
     if (info(dtype).block == 1 && dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) continue;
     const Matrix matrix(dtype, 21, is_quantised(dtype) ? 256 : 33, random);

@@ -80,7 +80,7 @@ TEST(matmul_of_many_panels_is_exact_to_rounding_and_invariant) {
 
 TEST(matmul_of_quantised_rows_is_exact_to_rounding_and_invariant) {
   std::mt19937 random(3);
-  for (int type = static_cast<int>(DType::q4_0); type <= static_cast<int>(DType::mxfp4); ++type) {
+  for (int type = static_cast<int>(DType::q4_0); type <= static_cast<int>(DType::q4_z); ++type) {
     const auto dtype = static_cast<DType>(type);
     const Matrix matrix(dtype, 19, info(dtype).block == 256 ? 512 : 288, random);
     check_matrix(matrix, matrix.as_rows(), random);
@@ -90,7 +90,7 @@ TEST(matmul_of_quantised_rows_is_exact_to_rounding_and_invariant) {
 
 TEST(matmul_of_quantised_panels_equals_that_of_rows) {
   std::mt19937 random(13);
-  for (int type = static_cast<int>(DType::q4_0); type <= static_cast<int>(DType::mxfp4); ++type) {
+  for (int type = static_cast<int>(DType::q4_0); type <= static_cast<int>(DType::q4_z); ++type) {
     const auto dtype = static_cast<DType>(type);
     if (!has_panels(dtype)) continue;
     const Matrix matrix(dtype, 50, 512, random);

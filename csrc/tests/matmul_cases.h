@@ -25,7 +25,7 @@ inline std::vector<float> random_floats(size_t count, std::mt19937& random) {
 // Where the half-precision scales lie in a block of the type: offsets in bytes.
 inline std::vector<int> half_fields(DType dtype) {
   switch (dtype) {
-    case DType::q4_1: case DType::q5_1: case DType::q4_k: case DType::q5_k: return {0, 2};
+    case DType::q4_1: case DType::q4_z: case DType::q5_1: case DType::q4_k: case DType::q5_k: return {0, 2};
     case DType::q2_k: return {80, 82};
     case DType::q3_k: return {108};
     case DType::q6_k: return {208};

@@ -12,7 +12,7 @@ namespace {
 // One block of one output element, added to acc.
 template <int block>
 float add_block(const Format& f, const Plain& w, const A8<block>& x, float acc) {
-  const float d = scale_of(f, w), m = half_to_float(w.m);
+  const float d = scale_of(f, w), m = f.zeros() ? 0.0f - d * half_to_float(w.m) : half_to_float(w.m);
   const int subs = f.subs ? f.subs : 1, width = block / subs;
   int64_t total = 0, low = 0;
   for (int j = 0; j < subs; ++j) {

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import tiny_integers
 from soaking import times
 from test_gguf_models import BLOCKED, write_model
 
@@ -52,11 +53,15 @@ def mixture(decoder: Decoder, sequences: list[np.ndarray], rng: np.random.Genera
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q4_1", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q4_1", "q8_0", "awq-32", "ct-8-packed-channel", "ct-4-sym-32"])
 def test_a_decoded_sequence_has_the_same_bits_in_any_mixture(tmp_path: Path, kind: str) -> None:
     """`f16` and `bf16` are the f32 model computed so."""
     plain, compute = kind in ("f32", "f16", "bf16"), kind if kind in ("f16", "bf16") else None
-    path = tiny.write_folder(tmp_path / "m", BLOCKED) if plain else write_model(tmp_path / "m.gguf", BLOCKED, kind)
+    if kind in tiny_integers.VARIANTS:
+        path = tmp_path / "m"
+        tiny_integers.write(path, tiny_integers.VARIANTS[kind], BLOCKED)
+    else:
+        path = tiny.write_folder(tmp_path / "m", BLOCKED) if plain else write_model(tmp_path / "m.gguf", BLOCKED, kind)
     decoders = [Decoder(open_checkpoint(path), compute=compute, threads=n) for n in THREADS]
     rng = np.random.default_rng(11)
     sequences = [tiny.token_ids(BLOCKED, int(n), seed=i) for i, n in enumerate((1, 2, 5, 17, 31, 32, 33, 64, 70, 97))]

@@ -63,7 +63,7 @@ class StoredTensor(Protocol):
 
     @property
     def view(self) -> Any:
-        """With dtype, shape, buffer() and numpy()."""
+        """With dtype, shape, made, buffer() and numpy()."""
 
     @property
     def row_order(self) -> Any: ...

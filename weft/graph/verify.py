@@ -26,7 +26,7 @@ TYPES = {
     "recurrent": ("f32",),
     "conv": ("f32",),
     "table": ("f32",),
-    "weight": ("f32", "f16", "bf16", *(d.name for d in DTYPES.values() if d.gguf is not None and d.quantised)),
+    "weight": tuple(d.name for d in DTYPES.values() if d.stores_weights),
 }
 
 

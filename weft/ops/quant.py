@@ -33,7 +33,7 @@ from weft.ops.tolerance import chain
 
 # Weight types that have an int8 path, and the activation block each of them is multiplied with.
 INT8_BLOCK = {
-    **dict.fromkeys(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4"), 32),
+    **dict.fromkeys(("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q4_z"), 32),
     **dict.fromkeys(("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs", "iq3_s", "iq3_xxs"), 256),
     **dict.fromkeys(("iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s", "tq1_0", "tq2_0"), 256),
 }

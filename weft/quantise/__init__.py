@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from weft.quantise.choosing import choose_plan as choose_plan
     from weft.quantise.encoding import encode as encode
     from weft.quantise.encoding import feedback_factor as feedback_factor
+    from weft.quantise.folder import QuantisingFolder as QuantisingFolder
     from weft.quantise.imatrix import read_imatrix as read_imatrix
     from weft.quantise.imatrix import write_imatrix as write_imatrix
     from weft.quantise.plan import Plan as Plan
@@ -24,6 +25,7 @@ _HOMES = {
     "Calibration": "calibration",
     "Plan": "plan",
     "Quantising": "writing",
+    "QuantisingFolder": "folder",
     "Written": "writing",
     "choose_plan": "choosing",
     "encode": "encoding",

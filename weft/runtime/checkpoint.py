@@ -22,6 +22,7 @@ from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.experts import expert_stacks
 from weft.weights.files import MappedFile, TensorView
+from weft.weights.integers import integer_matrices
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
@@ -295,8 +296,9 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     module = find_module(str(config.get("model_type")))
     text_type = getattr(module, "TEXT_TYPE", None)
     names = module.NAMES if module else Names()
-    named = _named(opened.tensors, names, part=text_type is not None)
-    views: dict[str, Any] = {name: opened.tensors[stored] for name, stored in named.items()}
+    stored_tensors = integer_matrices(opened.tensors, config)
+    named = _named(stored_tensors, names, part=text_type is not None)
+    views: dict[str, Any] = {name: stored_tensors[stored] for name, stored in named.items()}
     return Checkpoint(
         path=folder,
         format="safetensors",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
-from weft.dtype import BY_GGUF, DTYPES, DType
+from weft.dtype import DTYPES, DType
 from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError, WeightError
 
 if TYPE_CHECKING:
@@ -88,7 +88,12 @@ def _open_regular(path: Path) -> int:
 
 
 class TensorView:
-    """A tensor in its stored form: `data` holds the bytes of `shape` (outermost first) elements of `dtype`."""
+    """A tensor in its stored form: `data` holds the bytes of `shape` (outermost first) elements of `dtype`.
+
+    `made` says that its bytes are computed on every access.
+    """
+
+    made = False
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], data: Any) -> None:
         self.dtype = dtype
@@ -159,7 +164,7 @@ class TensorView:
         """The values in `shape`: a read-only view if numpy has the type, else float32 (bf16 and quantised)."""
         if self.dtype.numpy is not None:
             return self.bytes().view(self.dtype.numpy).reshape(self.shape)
-        if self.dtype.gguf not in BY_GGUF:
+        if not self.dtype.stores_weights:
             raise UnsupportedError("weights", f"values of type {self.dtype} cannot be read", advice="convert the file")
         import numpy as np
 
@@ -208,6 +213,8 @@ class TensorInfo(TensorView):
 
 class MadeView(TensorView):
     """A tensor that is made of others: its bytes are computed on every access, so that they take memory only in use."""
+
+    made = True
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], make: Callable[[], Any]) -> None:
         self.dtype = dtype

@@ -37,6 +37,7 @@ _SCALES = {
     "tq1_0": "f16 scale a block; -1, 0 or 1, five to a byte",
     "tq2_0": "f16 scale a block; -1, 0 or 1, four to a byte",
     "mxfp4": "power-of-two scale a block; 4-bit floats (E2M1)",
+    "q4_z": "f16 scale and integer zero point a block",
     "a8_32": "f32 scale per 32; int8 activations",
     "a8_256": "f32 scale per 256; int8 activations",
 }

@@ -94,6 +94,12 @@ class CpuWeights(Weights):
         if layout == "rows":
             taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])
             return pack.Weight.in_rows(stored.name, rows, cols, taken.view.buffer())
+        if tensor.view.made:  # packed at once, so that its bytes are in memory beside the packed ones for a moment only
+            own = pack.Packing(self._threads, self._arena)
+            weight = own.add(layout, stored.name, rows, cols, data, tensor.row_order)
+            own.start()
+            own.finish()
+            return weight
         return packing.add(layout, stored.name, rows, cols, data, tensor.row_order)
 
 

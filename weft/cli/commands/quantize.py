@@ -11,17 +11,24 @@ import click
 from weft.cli import options, screen
 
 if TYPE_CHECKING:
-    from weft.quantise import Calibration, Plan, Quantising, Written
+    from weft.quantise import Calibration, Plan, Quantising, QuantisingFolder, Written
 
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new .gguf file.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new .gguf file or folder.")
 @click.option(
     "--type",
     "kind",
     metavar="TYPE",
-    help="f16, bf16, q8_0, q6_k, q5_k_m, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0, iq4_nl, iq4_xs, mxfp4, q3_k_m, q2_k.",
+    help="f16, bf16, q8_0, q6_k, q5_k_m, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0, iq4_nl, iq4_xs, mxfp4, q3_k_m, q2_k; "
+    "for folders int8, int4, int4-asym.",
+)
+@click.option(
+    "--group",
+    type=click.IntRange(1),
+    metavar="COLUMNS",
+    help="Columns that share a scale, for int4 and int4-asym: 32, 64 or 128.  [default: 64]",
 )
 @click.option(
     "--tensor",
@@ -74,6 +81,7 @@ def command(
     model: str,
     output: Path,
     kind: str | None,
+    group: int | None,
     exceptions: tuple[str, ...],
     size: str | None,
     max_loss: float | None,
@@ -86,7 +94,7 @@ def command(
     as_json: bool,
     threads: int | None,
 ) -> None:
-    """Write MODEL, a GGUF file or a folder, as GGUF in fewer bits.
+    """Write MODEL, a GGUF file or a folder, in fewer bits: as GGUF, or as a folder of integers.
 
     The scales of each block are searched, so that less is lost than by rounding. Types with _m and _s give the
     matrices that matter most more bits. Rows that do not fit a type's blocks get the next wider one that they fit. What
@@ -95,6 +103,10 @@ def command(
     Config, vocabulary, special tokens and chat template of a folder go along, and llama.cpp reads the file. What GGUF
     has no words for is refused.
 
+    int8, int4 and int4-asym make a folder of a folder: integers of 8 bits with a scale for each row, or of 4 bits with
+    a scale, and for int4-asym a zero point, for each --group of columns. Its layout is that of compressed-tensors,
+    which transformers and vLLM read too; tokenizer, template and all else that was in the folder go along.
+
     \b
     Examples:
       weft quantize model-f16.gguf -o model-q4.gguf --type q4_k_m
@@ -102,24 +114,27 @@ def command(
       weft quantize model-f16.gguf -o small.gguf --type q4_0 --tensor ffn_down=q6_k
       weft quantize ./model -o small.gguf --size 100MB --calibrate texts.txt
       weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --feedback
+      weft quantize ./model -o model-int4 --type int4 --group 64
     """
     from weft.cli.counting import counted
-    from weft.errors import InputError
-    from weft.quantise import Quantising
+    from weft.quantise import QuantisingFolder
+    from weft.quantise.folder import FOLDER_TYPES
     from weft.runtime.threads import plan_threads
     from weft.weights.sources import locate
 
-    if sum(given is not None for given in (kind, size, max_loss)) != 1:
-        raise InputError("quantize", "is needed, or one of --size and --max-loss", field="type", given=kind)
+    if kind not in FOLDER_TYPES:
+        _check_choice(kind, size, max_loss, group)
     place, count = locate(model).path, plan_threads(threads).count
-    seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
-    if feedback and text is None:
-        raise InputError("quantize", "needs --calibrate", field="feedback", advice="name a text")
-    fed = text if feedback else None
-    plan = kind if kind is not None else _chosen(place, size, max_loss, seen, count)
-    pairs = _pairs(exceptions)
-    more: dict[str, Any] = {"importance": seen, "feedback": fed, "threads": count, "overwrite": force}
-    work = Quantising(place, output, type=plan, exceptions=pairs, **more)
+    more: dict[str, Any] = {"threads": count, "overwrite": force}
+    work: Quantising | QuantisingFolder
+    if kind in FOLDER_TYPES:
+        _no_gguf(
+            tensor=exceptions, size=size, max_loss=max_loss, calibrate=calibrate, imatrix=imatrix, feedback=feedback
+        )
+        work = QuantisingFolder(place, output, type=str(kind), group=group, **more)
+    else:
+        seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
+        work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
     written = []
     with counted("tensors") as tell:
         for one in work:
@@ -128,8 +143,10 @@ def command(
     _show(work, written, output, as_json)
 
 
-def _show(work: Quantising, written: Sequence[Written], output: Path, as_json: bool) -> None:
+def _show(work: Quantising | QuantisingFolder, written: Sequence[Written], output: Path, as_json: bool) -> None:
     """What was written, and what was lost."""
+    from weft.quantise.folder import MANIFEST
+
     changed = [one for one in written if one.before != one.after]
     before = sum(work.tensors[one.name].nbytes for one in written)
     after = sum(one.nbytes for one in written)
@@ -145,7 +162,52 @@ def _show(work: Quantising, written: Sequence[Written], output: Path, as_json: b
     if worst is not None:
         facts.append(("most lost", f"{100 * worst.lost:.3g} % of {worst.name}'s square ({worst.after})"))
     screen.facts(facts)
-    screen.note(f"{output} written, and {output.name}.json with what each matrix lost")
+    manifest = MANIFEST if output.is_dir() else f"{output.name}.json"
+    screen.note(f"{output} written, and {manifest} with what each matrix lost")
+
+
+def _no_gguf(**given: Any) -> None:
+    """Refuse options that only GGUF's types have so far."""
+    from weft.errors import InputError
+
+    for name, value in given.items():
+        if value:
+            field = name.replace("_", "-")
+            raise InputError(
+                "quantize", "is for GGUF's types", field=field, advice="leave it out, or choose such a type"
+            )
+
+
+def _check_choice(kind: str | None, size: str | None, max_loss: float | None, group: int | None) -> None:
+    from weft.errors import InputError
+
+    if sum(given is not None for given in (kind, size, max_loss)) != 1:
+        raise InputError("quantize", "is needed, or one of --size and --max-loss", field="type", given=kind)
+    if group is not None:
+        raise InputError("quantize", "is for int4 and int4-asym", field="group", given=group)
+
+
+def _gguf(
+    place: Path,
+    output: Path,
+    kind: str | None,
+    exceptions: Sequence[str],
+    size: str | None,
+    max_loss: float | None,
+    importance: tuple[dict[str, Any], Calibration | None],
+    feedback: bool,
+    more: dict[str, Any],
+) -> Quantising:
+    """The writing of a GGUF file, by a named mixture or by the plan for a size or a loss."""
+    from weft.errors import InputError
+    from weft.quantise import Quantising
+
+    seen, text = importance
+    if feedback and text is None:
+        raise InputError("quantize", "needs --calibrate", field="feedback", advice="name a text")
+    plan = kind if kind is not None else _chosen(place, size, max_loss, seen, more["threads"])
+    more = {**more, "importance": seen, "feedback": text if feedback else None}
+    return Quantising(place, output, type=plan, exceptions=_pairs(exceptions), **more)
 
 
 def _pairs(exceptions: Sequence[str]) -> list[tuple[str, str]]:
