@@ -138,3 +138,26 @@ def test_wrong_input_is_named(source, tmp_path) -> None:
         QuantisingFolder(source, source.parent, type="int4")
     with pytest.raises(UnsupportedError, match="not a Hugging Face folder"):
         QuantisingFolder(tmp_path, tmp_path / "x", type="int4")
+
+
+def test_the_command_writes_a_folder(source, tmp_path) -> None:
+    from click.testing import CliRunner
+
+    from weft.cli.app import app
+
+    def run(*more: object) -> tuple[int, str]:
+        found = CliRunner().invoke(app, ["quantize", str(source), "-o", str(tmp_path / "out"), *map(str, more)])
+        return found.exit_code, found.output
+
+    code, said = run("--type", "int4", "--group", 32, "--json")
+    assert code == 0, said
+    assert {row["to"] for row in json.loads(said)["tensors"]} == {"int4", "f16"}
+    assert open_checkpoint(tmp_path / "out").tensors["model.layers.0.mlp.up_proj.weight"].view.dtype.name == "q4_0"
+    code, said = run("--type", "int4", "--group", 32)
+    assert code == 2 and "exists" in said
+    code, said = run("--type", "int8", "--force")
+    assert code == 0 and MANIFEST in said
+    code, said = run("--type", "int4", "--tensor", "up_proj=q8_0", "--force")
+    assert code == 2 and "is for GGUF's types" in said
+    code, said = run("--type", "q8_0", "--group", 32, "--force")
+    assert code == 2 and "int4" in said

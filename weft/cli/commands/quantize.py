@@ -116,7 +116,6 @@ def command(
       weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --feedback
       weft quantize ./model -o model-int4 --type int4 --group 64
     """
-    from weft.cli.counting import counted
     from weft.quantise import QuantisingFolder
     from weft.quantise.folder import FOLDER_TYPES
     from weft.runtime.threads import plan_threads
@@ -135,12 +134,19 @@ def command(
     else:
         seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
         work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
+    _show(work, _written(work), output, as_json)
+
+
+def _written(work: Quantising | QuantisingFolder) -> list[Written]:
+    """All tensors, once they are written; a bar shows how far it is."""
+    from weft.cli.counting import counted
+
     written = []
     with counted("tensors") as tell:
         for one in work:
             written.append(one)
             tell(len(written), len(work))
-    _show(work, written, output, as_json)
+    return written
 
 
 def _show(work: Quantising | QuantisingFolder, written: Sequence[Written], output: Path, as_json: bool) -> None:
