@@ -13,7 +13,7 @@ from weft.dtype import DTYPES
 from weft.errors import InputError
 from weft.quantise import Quantising, choose_plan
 from weft.quantise.choosing import LADDER, _hull, ladder
-from weft.weights import TensorView, open_gguf, write_gguf
+from weft.weights import TensorView, open_gguf, quantise, write_gguf
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,9 @@ def test_a_size_is_kept_and_used_better_than_by_one_type(tensors):
     sizes = [choose_plan(tensors, max_loss=part).nbytes(tensors) for part in (0.05, 0.01, 0.001)]
     assert sizes == sorted(sizes) and len(set(sizes)) == 3
     assert lost(tensors, choose_plan(tensors, max_loss=0.01).types) <= 0.01
+    narrow = {**tensors, "blk.1.ffn_up.weight": quantise(tensors["blk.1.ffn_up.weight"].numpy(), "q8_0")}
+    plan = choose_plan(narrow, size=50_000)
+    assert plan.nbytes(narrow) <= 50_000 and plan.types["blk.1.ffn_up.weight"] not in ("f16", "q8_0")
 
 
 def test_a_file_has_the_types_of_its_plan(tensors, tmp_path):

@@ -51,12 +51,8 @@ def choose_plan(
         raise InputError("quantize", "needs a size or a loss, and not both", field="size", given=size)
     if max_loss is not None and not max_loss > 0:
         raise InputError("quantize", "must be above 0", field="max_loss", given=max_loss)
-    types = dict(make_plan(tensors, "f16", widen=widen).types)
-    matrices = [
-        name
-        for name, kind in make_plan(tensors, "q8_0", widen=widen).types.items()
-        if kind in ("q8_0", "f16") and len(tensors[name].shape) > 1 and kind != tensors[name].dtype.name
-    ]
+    types, others = (dict(make_plan(tensors, kind, widen=widen).types) for kind in ("f16", "bf16"))
+    matrices = [name for name, kind in types.items() if kind != others[name]]  # whose type a plan decides
     if not matrices:
         raise InputError("quantize", "has no matrix to quantise", field="model")
     ladders = {}
