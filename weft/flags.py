@@ -136,7 +136,12 @@ FLAGS = (
     Flag(
         "WEFT_ISA", "text", None, "Highest instruction set to use, such as avx2 or scalar; empty means the best here."
     ),
-    Flag("WEFT_BACKEND", "text", "cpu", "What runs models: cpu, or reference (numpy in float64: slow, exact)."),
+    Flag(
+        "WEFT_BACKEND",
+        "text",
+        "cpu",
+        "What runs models: cpu, gpu, gpu:N, auto (a GPU if there is one), or reference (numpy, float64: slow, exact).",
+    ),
     Flag(
         "WEFT_THREADS",
         "count",

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
+
 from weft import flags
 from weft.backends.base import Backend
-from weft.errors import NotFoundError
+from weft.errors import BackendError, NotFoundError
 
-NAMES = ("cpu", "reference")
+NAMES = ("cpu", "reference", "gpu", "gpu:N", "auto")
 
 
 def open_backend(name: str | Backend | None = None, *, level: str | None = None, threads: int = 1) -> Backend:
     """The backend of this name (default: WEFT_BACKEND); a Backend object is returned as it is.
 
-    `level` and `threads` are for the CPU.
+    `level` and `threads` are for the CPU. "gpu" is the first GPU, "gpu:1" the second; "auto" is the first GPU that is
+    not a software device, else the CPU, which it says once.
     """
     if isinstance(name, Backend):
         return name
     name = name or flags.get("WEFT_BACKEND") or "cpu"
+    if name == "auto":
+        name = _automatic()
     if name == "cpu":
         from weft.backends.cpu import CpuBackend
 
@@ -25,7 +31,25 @@ def open_backend(name: str | Backend | None = None, *, level: str | None = None,
         from weft.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
+    if name == "gpu" or (name.startswith("gpu:") and name[4:].isdigit()):
+        from weft.backends.webgpu import GpuBackend
+
+        return GpuBackend(int(name[4:]) if name != "gpu" else None)
     raise NotFoundError("load", "is not a backend", field="backend", given=name, advice=f"one of {', '.join(NAMES)}")
+
+
+@lru_cache(maxsize=1)
+def _automatic() -> str:
+    """ "gpu", or "cpu" and a line on standard error that says why."""
+    from weft.backends.webgpu import adapters
+
+    try:
+        reason = "" if any(not one.software for one in adapters()) else "this machine shows no GPU"
+    except BackendError as error:
+        reason = f"{error.what}: {error.advice}"
+    if reason:
+        print(f"weft: device auto is the CPU: {reason}", file=sys.stderr)
+    return "cpu" if reason else "gpu"
 
 
 def backends_present() -> list[Backend]:

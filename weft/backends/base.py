@@ -273,6 +273,7 @@ class Backend(ABC):
 
     name: str
     fast: frozenset[str] = frozenset()  # arithmetic that beats f32 here: of "int8", "bf16" and "f16"
+    lanes: bool = True  # whether several executables, one thread each, get more done than one with all threads
 
     @abstractmethod
     def supports(self, op: str, dtypes: Sequence[DType]) -> bool:

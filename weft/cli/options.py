@@ -58,6 +58,20 @@ def threads() -> Callable[[F], F]:
     )
 
 
+def device() -> Callable[[F], F]:
+    """`--device`: what runs the models of this command, by WEFT_BACKEND."""
+
+    def use(_: click.Context, __: click.Parameter, given: str | None) -> None:
+        if given is None:
+            return
+        if given not in ("auto", "cpu", "gpu") and not (given.startswith("gpu:") and given[4:].isdigit()):
+            raise click.BadParameter(f"{given!r:.40} is not a device; use auto, cpu, gpu, or gpu:1 for the second GPU")
+        os.environ["WEFT_BACKEND"] = given
+
+    text = "What computes: cpu (default), gpu, gpu:1 for the second GPU, or auto."
+    return click.option("--device", metavar="DEVICE", callback=use, expose_value=False, is_eager=True, help=text)
+
+
 def context() -> Callable[[F], F]:
     text = "Longest sequence in tokens (default: the model's, if half of the free memory holds it; `weft show` says)."
     return click.option("--context", type=click.IntRange(1), metavar="N", help=text)

@@ -78,6 +78,7 @@ class Embedder(BaseEmbedder):
         limits: Limits | None = None,
         threads: int | None = None,
         backend: str | None = None,
+        device: str | None = None,
         offline: bool | None = None,
         progress: bool | None = None,
         precision: None = None,
@@ -103,14 +104,13 @@ class Embedder(BaseEmbedder):
             self.recipe = self.recipe.with_prompts(prompts)
         self._normalise = self.recipe.normalise if normalise is None else normalise
         made = partial(Encoder, self.recipe.with_dense(checkpoint), self.recipe.head(self._normalise))
-        self._encoder, self._compute_errors = chosen(partial(made, threads=threads, backend=backend), compute)
+        self._encoder, self._compute_errors = chosen(partial(made, threads=threads, backend=device or backend), compute)
         self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located
         self._own_adapter = self._loaded_own(located)
         self._path = str(Path(located.spec).expanduser().resolve())  # now: the working directory may change
-        longest, how = min(self.recipe.max_tokens, self.positions), self.recipe
-        self._parse_special = parse_special
+        longest, how, self._parse_special = min(self.recipe.max_tokens, self.positions), self.recipe, parse_special
         self._cutter = Cutter(
             lambda: self._encoder.tokenizer,
             longest,
@@ -120,8 +120,8 @@ class Embedder(BaseEmbedder):
         )
         self._options: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "dimensions": dimensions}
         self._options |= {"matryoshka": matryoshka, "prompts": None if prompts is None else dict(prompts)}
-        self._options |= {"parse_special": parse_special, "cache": cache, "threads": threads, "backend": backend}
-        self._options |= {"offline": offline, "progress": progress}
+        self._options |= {"parse_special": parse_special, "cache": cache, "threads": threads, "offline": offline}
+        self._options |= {"backend": device or backend, "progress": progress}
 
     def at(self, dimensions: int | None) -> Embedder:
         """The same model with vectors of `dimensions` numbers, None for its full length; weights are shared."""

@@ -41,6 +41,7 @@ def load(
     compute: str | None = None,
     threads: int | None = None,
     backend: str | None = None,
+    device: str | None = None,
     draft: str | None = None,
     offline: bool | None = None,
     progress: bool | None = None,
@@ -60,12 +61,14 @@ def load(
     WEFT_EXPERT_MEMORY, else all of them, or what memory has room for): those used last stay in it, the others are read
     from the file when a step needs them; the text is the same. `threads` overrides the number that `weft doctor`
     explains. `backend` "cpu" (the default, unless WEFT_BACKEND is set) uses the compiled kernels, "reference" numpy in
-    float64: slow, and what every other backend is tested against.
+    float64: slow, and what every other backend is tested against. `device` says the same in the words of the commands:
+    "cpu", "gpu", "gpu:1" for the second one, or "auto", a GPU if there is one.
 
     `draft` says what drafts tokens, which are checked several at a time where that is faster; the text is the same:
     "mtp", the model's own head for multi-token prediction, which is the default where it has one; "none"; or a smaller
     model with the same vocabulary, named as `model` is.
     """
+    backend = backend if device is None else device
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
     state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}

@@ -160,7 +160,7 @@ class Encoder:
         """The vectors of each batch, in order. Several batches run at once on one thread each, so that threads need not
         wait for each other after every instruction. A few batches left at the end are run by all threads together.
         """
-        if len(batches) == 1 or self.thread_plan.count == 1:
+        if len(batches) == 1 or self.thread_plan.count == 1 or not self.backend.lanes:
             yield from map(self.vectors, batches)
             return
         from concurrent.futures import Future, ThreadPoolExecutor

@@ -61,6 +61,7 @@ NAMED = 5  # how many files that were left out are listed
 @options.rebuilding()
 @options.adapter()
 @options.threads()
+@options.device()
 @terminable()
 def command(
     texts: tuple[str, ...], source: str | None, output: Path | None, form: str | None, field: str | None, **given: Any

@@ -43,6 +43,7 @@ SHOWN = 80  # characters of a document in the table
 )
 @options.encoder_compute()
 @options.threads()
+@options.device()
 def command(
     model: str,
     query: str,

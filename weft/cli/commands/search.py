@@ -55,6 +55,7 @@ def map_option() -> Callable[[options.F], options.F]:
 @map_option()
 @options.remote("model, if a server made the vectors")
 @options.threads()
+@options.device()
 def command(
     place: str,
     query: str,

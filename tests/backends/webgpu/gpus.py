@@ -1,0 +1,18 @@
+"""What the tests of GPUs share: the device, or one line that says why they are skipped."""
+
+import os
+
+import pytest
+
+ALL = os.environ.get("WEFT_TEST_GPU", "0") not in ("", "0")  # make test-gpu: every sample, not a few
+
+
+def backend_or_skip():
+    """The first GPU, which may be a software device."""
+    from weft.backends.webgpu import GpuBackend
+    from weft.errors import BackendError, NotFoundError
+
+    try:
+        return GpuBackend()
+    except (BackendError, NotFoundError) as error:
+        pytest.skip(f"no GPU here: {error}")

@@ -1,0 +1,86 @@
+"""Every op that has a shader agrees with its float64 reference; products have the same bits in every batch."""
+
+import zlib
+
+import numpy as np
+import pytest
+from gpus import ALL
+
+from weft.backends.webgpu.launch import KERNELS, Product
+from weft.graph.single import single
+from weft.ops.registry import catalogue
+from weft.ops.spec import spec_of
+from weft.ops.state import KvArray, SlotArray
+from weft.ops.tolerance import relative_error
+
+FEW = 3  # samples of each op in `make test`: a software device takes a second to compile a shader
+
+
+def samples_of(name):
+    op = catalogue()[name]
+    found = list(op.samples_from(np.random.default_rng(zlib.crc32(name.encode()))))
+    return found if ALL else found[1 :: max(1, len(found) // FEW)][:FEW]
+
+
+def copied(operands):
+    return tuple(value.copy() if isinstance(value, (KvArray, SlotArray)) else value for value in operands)
+
+
+@pytest.mark.parametrize("name", sorted([*KERNELS, "reshape"]))
+def test_an_op_agrees_with_its_reference(gpu, name):
+    op, ran = catalogue()[name], 0
+    for operands, attrs in samples_of(name):
+        types = [spec_of(value).dtype for value in operands if value is not None]
+        if not gpu.supports(name, types):
+            continue
+        ran += 1
+        expected = copied(operands)
+        want = op(*expected, **attrs)
+        want = () if want is None else want if isinstance(want, tuple) else (want,)
+        bound = single(op, copied(operands), attrs)
+        states = {key: gpu.state_from(state) for key, state in bound.states.items()}
+        got = gpu.compile(bound.program, bound.weights, states).run(bound.inputs)
+        errors = [relative_error(got[f"out{index}"], result) for index, result in enumerate(want)]
+        for key, state in states.items():
+            before = next(value for operand, value in zip(op.operands, expected) if operand.name == key)
+            for kept, wanted in zip(gpu.state_to_array(state).arrays, before.arrays):
+                errors.append(relative_error(kept.reshape(wanted.shape), wanted))
+        assert max(errors) <= op.tolerance_for(operands), (
+            f"{name} {[str(spec_of(x)) for x in operands if x is not None]}"
+        )
+    assert ran
+
+
+SHADERS = [Product("matmul", 4, 64), Product("matmul_row", 1, 4), Product("matmul_tile", 64, 64)]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_products_have_the_same_bits_in_every_shader_and_batch(gpu, kind, monkeypatch):
+    rng = np.random.default_rng(5)
+    x, weight = rng.standard_normal((67, 200)).astype("f4"), rng.standard_normal((70, 200)).astype(kind)
+    op, found = catalogue()["matmul"], []
+    for product in SHADERS:
+        monkeypatch.setattr(gpu.device, "products", (product,))
+        for first, end in ((0, 67), (5, 6), (40, 49)):
+            bound = single(op, (x[first:end], weight, None), {})
+            rows = gpu.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"]
+            found.append((first, rows))
+    whole = found[0][1]
+    for first, rows in found:
+        assert np.array_equal(rows, whole[first : first + len(rows)])
+
+
+def test_a_matrix_larger_than_a_binding_is_cut(gpu, monkeypatch):
+    rng = np.random.default_rng(6)
+    x, weight = rng.standard_normal((3, 64)).astype("f4"), rng.standard_normal((50, 64)).astype("f4")
+    ids, bias = np.array([0, 49, 20, 33], np.int32), rng.standard_normal(50).astype("f4")
+    matmul, embedding = catalogue()["matmul"], catalogue()["embedding"]
+
+    def results():
+        product, look_up = single(matmul, (x, weight, bias), {}), single(embedding, (ids, weight), {})
+        return [gpu.compile(one.program, one.weights, {}).run(one.inputs)["out0"] for one in (product, look_up)]
+
+    whole = results()
+    monkeypatch.setitem(gpu.device.limits, "max-storage-buffer-binding-size", 16 * 256)  # 16 rows
+    for cut, want in zip(results(), whole):
+        assert np.array_equal(cut, want)

@@ -1,0 +1,106 @@
+"""The GPU backend: programs run as dispatches of WGSL shaders on Vulkan, Metal or Direct3D 12."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from weft.backends.base import (
+    AdapterPacker,
+    AdapterTable,
+    Backend,
+    Planned,
+    States,
+    WantedState,
+    WantedTable,
+    WantedWeight,
+    Weights,
+    check_bindings,
+    fixed,
+)
+from weft.backends.webgpu.device import Device, open_device
+from weft.backends.webgpu.executable import GpuExecutable
+from weft.backends.webgpu.launch import supports
+from weft.backends.webgpu.shader import FOLDER
+from weft.backends.webgpu.weights import ROWS, VECTOR, DeviceWeight, GpuWeights, upload
+from weft.dtype import DType
+from weft.errors import UnsupportedError
+from weft.graph.program import Program
+
+READ_IN_ROWS = {"matmul": 1, "embedding": 1}  # ops that read a weight as it is stored, and which operand it is
+
+
+class GpuBackend(Backend):
+    """`index` chooses among several GPUs: see `device.adapters`."""
+
+    lanes = False
+
+    def __init__(self, index: int | None = None) -> None:
+        self.device: Device = open_device(index)
+        self.name = f"gpu-{self.device.adapter.api.lower()}"
+
+    def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
+        return supports(op, dtypes)
+
+    def compile(
+        self, planned: Planned, weights: Mapping[str, Any], states: Mapping[str, Any], *, threads: int | None = None
+    ) -> GpuExecutable:
+        program = planned.program
+        check_bindings(program, weights, states)
+        layouts = {wanted.name: wanted.layout.partition(":")[0] for wanted in self.layouts(program)}
+        bound: dict[str, Any] = {
+            name: value if isinstance(value, DeviceWeight) else upload(self.device, value, layouts[name], name)
+            for name, value in weights.items()
+            if name in layouts
+        }
+        return GpuExecutable(self.device, program, {**bound, **states})
+
+    def layouts(self, program: Program) -> tuple[WantedWeight, ...]:
+        """ "rows" of matrices that are multiplied or looked up, in their own type; all others are floats."""
+        rows = {str(instr.inputs[READ_IN_ROWS[instr.op]]) for instr in program.body if instr.op in READ_IN_ROWS}
+        return tuple(
+            WantedWeight(value.name, fixed(value.shape), f"{ROWS if value.name in rows else VECTOR}:{value.dtype.name}")
+            for value in program.weights
+        )
+
+    def weights(self) -> Weights:
+        return GpuWeights(self.device)
+
+    def state_bytes(self, wanted: Sequence[WantedState]) -> tuple[int, int]:
+        if wanted:
+            raise UnsupportedError("gpu", "this backend keeps no state yet: it embeds", advice="use device cpu")
+        return 0, 0
+
+    def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
+        raise UnsupportedError("gpu", "this backend keeps no state yet: it embeds", advice="use device cpu")
+
+    def adapter_table(self, wanted: WantedTable) -> AdapterTable:
+        raise UnsupportedError("gpu", "adapters do not run on this backend yet", advice="use device cpu")
+
+    def adapter_packer(self) -> AdapterPacker:
+        raise UnsupportedError("gpu", "adapters do not run on this backend yet", advice="use device cpu")
+
+    @property
+    def key(self) -> str:
+        return "gpu " + _source_digest().hex()
+
+    @property
+    def digest(self) -> tuple[str | bytes, ...]:
+        adapter = self.device.adapter
+        return "gpu", _source_digest(), adapter.name, adapter.api, adapter.driver
+
+    @property
+    def info(self) -> dict[str, Any]:
+        adapter = self.device.adapter
+        return {"backend": "gpu", "device": adapter.name, "api": adapter.api}
+
+
+@lru_cache(maxsize=1)
+def _source_digest() -> bytes:
+    """Of all shaders, and of what launches them."""
+    digest = blake2b(digest_size=16)
+    for path in sorted([*FOLDER.rglob("*.wgsl"), *FOLDER.parent.glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.digest()

@@ -1,0 +1,197 @@
+"""A GPU through wgpu: which ones there are, and one that is opened with its buffers and pipelines.
+
+`wgpu` is imported by the first function that needs it; nothing here runs at import time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import Any
+
+from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
+from weft.backends.webgpu.shader import FIRST_BINDING, Shader, shader
+from weft.errors import BackendError, MemoryPlanError, NotFoundError
+from weft.frozen import frozen
+
+API_NAMES = ("Vulkan", "Metal", "D3D12")  # OpenGL is left out: it lacks what the shaders need
+ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
+INSTALL = "pip install weft-engine[gpu]"
+STRONG_LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-compute-workgroups-per-dimension",
+    "max-storage-buffers-per-shader-stage",
+)
+PARAMS_BYTES = 256  # between the parameters of two launches: what every device allows as a dynamic offset
+
+
+@frozen(eq=False)
+class Adapter:
+    """A GPU that could be opened. `software`: a driver that computes on the CPU, for tests."""
+
+    index: int
+    name: str
+    kind: str
+    api: str
+    driver: str
+    limits: dict[str, int]
+    features: frozenset[str]
+    handle: Any
+
+    @property
+    def software(self) -> bool:
+        return self.kind == "CPU"
+
+
+def import_wgpu() -> Any:
+    try:
+        import wgpu
+    except ImportError as error:
+        what = "needs the package wgpu, which is not installed"
+        raise BackendError("gpu", what, field="device gpu", advice=INSTALL) from error
+    logging.getLogger("wgpu").setLevel(logging.ERROR)  # it warns of features that no shader here uses
+    return wgpu
+
+
+@lru_cache(maxsize=1)
+def adapters() -> tuple[Adapter, ...]:
+    """The GPUs of this machine, strongest kind first; software devices last. BackendError without wgpu."""
+    wgpu = import_wgpu()
+    from wgpu.backends.wgpu_native.extras import set_instance_extras
+
+    with suppress(RuntimeError):  # somebody else in this process made the instance already
+        set_instance_extras(backends=["Vulkan", "Metal", "DX12"])
+    found = [one for one in wgpu.gpu.enumerate_adapters_sync() if one.info["backend_type"] in API_NAMES]
+    found.sort(key=lambda one: ORDER.index(one.info["adapter_type"]) if one.info["adapter_type"] in ORDER else 2)
+    return tuple(_adapter(index, one) for index, one in enumerate(found))
+
+
+def _adapter(index: int, handle: Any) -> Adapter:
+    info = handle.info
+    return Adapter(
+        index,
+        info["device"],
+        info["adapter_type"],
+        info["backend_type"],
+        info["description"],
+        dict(handle.limits),
+        frozenset(handle.features),
+        handle,
+    )
+
+
+def find_adapter(index: int | None) -> Adapter:
+    """The adapter of this index, or the first. NotFoundError with what there is."""
+    found = adapters()
+    if not found:
+        advice = "install the GPU's Vulkan driver (Debian: mesa-vulkan-drivers has a software one), or use device cpu"
+        raise NotFoundError("gpu", "this machine shows no GPU", advice=advice)
+    if index is None:
+        index = 0
+    if not 0 <= index < len(found):
+        listed = ", ".join(f"gpu:{one.index} {one.name}" for one in found)
+        raise NotFoundError("gpu", "there is no such GPU", field="device", given=f"gpu:{index}", advice=f"use {listed}")
+    return found[index]
+
+
+@cache
+def open_device(index: int | None = None) -> Device:
+    """The GPU of this index, opened once in a process."""
+    return Device(find_adapter(index))
+
+
+class Device:
+    """An opened GPU. `lock` is held by whoever encodes and waits: one step at a time."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._wgpu = import_wgpu()
+        self.adapter = adapter
+        self.limits = {name: adapter.limits[name] for name in STRONG_LIMITS}
+        self.products = SOFTWARE_PRODUCTS if adapter.software else GPU_PRODUCTS
+        self.lock = threading.RLock()
+        self.used_bytes = 0  # of all buffers that are alive
+        self._layouts: dict[tuple[bool, ...], Any] = {}
+        self._pipelines: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Shader, Any]] = {}
+        self.native = adapter.handle.request_device_sync(required_limits=self.limits)
+        self.queue = self.native.queue
+
+    @property
+    def largest_buffer(self) -> int:
+        """Bytes that one binding can have."""
+        return min(self.limits["max-storage-buffer-binding-size"], self.limits["max-buffer-size"]) // 4 * 4
+
+    def buffer(self, nbytes: int, what: str, *, data: Any = None, readable: bool = False) -> Buffer:
+        """Memory on the device: zeros, or these bytes. MemoryPlanError where it is more than one binding can have."""
+        size = max(16, -(-nbytes // 16) * 16)
+        if size > self.largest_buffer:
+            given = f"{size:,} bytes; {self.adapter.name} allows {self.largest_buffer:,} in one piece"
+            raise MemoryPlanError("gpu", f"{what} is too large for the device: {given}", advice="use a smaller batch")
+        return Buffer(self, size, data, readable)
+
+    def pipeline(self, name: str, defines: tuple[tuple[str, str], ...]) -> tuple[Shader, Any]:
+        """The shader and its compiled form; kept."""
+        key = (name, defines)
+        if key not in self._pipelines:
+            made = shader(name, defines)
+            module = self.native.create_shader_module(label=name, code=made.text)
+            layout = self.native.create_pipeline_layout(bind_group_layouts=[self.layout(made.written)])
+            compiled = self.native.create_compute_pipeline(
+                layout=layout, compute={"module": module, "entry_point": "main"}
+            )
+            self._pipelines[key] = (made, compiled)
+        return self._pipelines[key]
+
+    def layout(self, written: tuple[bool, ...]) -> Any:
+        """The layout of the arena, the parameters, and buffers of which some are written."""
+        if written not in self._layouts:
+            kinds = [{"type": "storage"}, {"type": "uniform", "has_dynamic_offset": True}]
+            kinds += [{"type": "storage" if one else "read-only-storage"} for one in written]
+            entries = [
+                {"binding": at, "visibility": self._wgpu.ShaderStage.COMPUTE, "buffer": kind}
+                for at, kind in enumerate(kinds)
+            ]
+            self._layouts[written] = self.native.create_bind_group_layout(entries=entries)
+        return self._layouts[written]
+
+    def bind(self, written: tuple[bool, ...], arena: Buffer, params: Buffer, others: Sequence[Buffer]) -> Any:
+        """A bind group of these buffers."""
+        assert len(others) == len(written)
+        resources = [{"buffer": arena.native, "offset": 0, "size": arena.nbytes}]
+        resources.append({"buffer": params.native, "offset": 0, "size": PARAMS_BYTES})
+        resources += [{"buffer": one.native, "offset": 0, "size": one.nbytes} for one in others]
+        entries = [{"binding": at, "resource": resource} for at, resource in enumerate(resources)]
+        assert len(entries) == FIRST_BINDING + len(written)
+        return self.native.create_bind_group(layout=self.layout(written), entries=entries)
+
+
+class Buffer:
+    """A buffer on the device, freed with this object."""
+
+    def __init__(self, device: Device, nbytes: int, data: Any, readable: bool) -> None:
+        usages = device._wgpu.BufferUsage
+        usage = usages.COPY_DST | usages.MAP_READ if readable else usages.COPY_DST | usages.COPY_SRC | usages.STORAGE
+        self.device = device
+        self.nbytes = nbytes
+        self.native = device.native.create_buffer(size=nbytes, usage=usage if readable else usage | usages.UNIFORM)
+        device.used_bytes += nbytes
+        if data is not None:
+            self.write(0, data)
+
+    def write(self, offset: int, data: Any) -> None:
+        """Whole words at a multiple of 4 bytes."""
+        if memoryview(data).nbytes:
+            self.device.queue.write_buffer(self.native, offset, data)
+
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        """Whole words, after everything submitted before."""
+        return self.device.queue.read_buffer(self.native, offset, nbytes)
+
+    def __del__(self) -> None:
+        native = getattr(self, "native", None)
+        if native is not None:
+            self.device.used_bytes -= self.nbytes
+            native.destroy()

@@ -1,0 +1,285 @@
+"""What one dispatch needs, and how each op becomes dispatches.
+
+Offsets, counts and sizes are linear forms of T, B and L, as the shapes of a program are: a step puts numbers in by one
+product of a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.dtype import DType
+from weft.errors import BackendError
+from weft.frozen import frozen
+from weft.ops.spec import Dim, linear
+
+if TYPE_CHECKING:
+    from weft.graph.program import Instr, Value
+
+Form: TypeAlias = "Dim | int"
+Defines: TypeAlias = tuple[tuple[str, str], ...]
+LANES = 64  # of an elementwise launch
+PART = 32  # columns that a product adds up at a time; rows of weights are padded to it
+MANY = 1 << 62
+WORD = 4  # bytes
+LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
+STORED = ("f32", "f16", "bf16")  # types that lib/weights.wgsl reads; others are widened when they are uploaded
+
+
+@frozen(eq=False)
+class Launch:
+    """A dispatch: a shader and its definitions, parameters by name, buffers beside the arena, and ceil(items / per)
+    workgroups, `times` each."""
+
+    shader: str
+    defines: tuple[tuple[str, str], ...]
+    params: Mapping[str, Any]
+    buffers: tuple[Any, ...]
+    items: Form
+    per: int = 1
+    times: int = 1
+    least: int = 0  # it is left out where items are fewer, or more than
+    most: int = MANY
+
+
+class Call:
+    """An instruction as its kernel sees it: operands by position, absent ones None."""
+
+    def __init__(
+        self,
+        instr: Instr,
+        table: Mapping[str, Value],
+        places: Mapping[str, Dim],
+        bound: Mapping[str, Any],
+        products: Sequence[Product] = (),
+    ) -> None:
+        self.products = products
+        self.instr = instr
+        self.attrs = instr.attrs
+        self.values = [None if name is None else table[name] for name in instr.inputs]
+        self.results = [table[name] for name in instr.outputs]
+        self._places = places
+        self._bound = bound
+
+    def given(self, index: int) -> bool:
+        return index < len(self.values) and self.values[index] is not None
+
+    def shape(self, index: int) -> tuple[Any, ...]:
+        value = self.values[index]
+        assert value is not None
+        return value.shape
+
+    def at(self, index: int) -> Form:
+        """Where an operand lies in the arena, in words."""
+        return self._place(self.instr.inputs[index])
+
+    def out(self, index: int = 0) -> Form:
+        return self._place(self.instr.outputs[index])
+
+    def _place(self, name: str | None) -> Form:
+        assert name is not None
+        if name not in self._places:
+            raise BackendError(self.instr.op, f"{name} is a weight, and this backend wants an array")
+        return Dim(*(part // WORD for part in self._places[name].coefficients))
+
+    def bound(self, index: int) -> Any:
+        """The weight, state or table of an operand."""
+        return self._bound[str(self.instr.inputs[index])]
+
+    def vector(self, index: int) -> Any:
+        """The only buffer of a weight that is kept whole."""
+        (part,) = self.bound(index).parts
+        return part.buffer
+
+
+def count(shape: Sequence[Any]) -> Form:
+    """Elements of a shape; at most one size is symbolic."""
+    total: Any = 1
+    for size in shape:
+        total = size * total if isinstance(size, Dim) else total * size
+    return total
+
+
+Kernel = Callable[[Call], Iterator[Launch]]
+KERNELS: dict[str, Kernel] = {}
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    def keep(function: Kernel) -> Kernel:
+        KERNELS.update(dict.fromkeys(names, function))
+        return function
+
+    return keep
+
+
+def supports(op: str, dtypes: Sequence[DType]) -> bool:
+    """Whether an op runs with operands of these types. Values of programs are f32 or i32; weights and states may be
+    others where a kernel reads them."""
+    if op == "reshape":
+        return not dtypes or dtypes[0].name in ("f32", "i32")
+    if op not in KERNELS:
+        return False
+    if not dtypes:
+        return True
+    names = [one.name for one in dtypes]
+    if op in ("matmul", "embedding"):
+        # Groups of rows have integers as their last operand.
+        return names[0] in ("f32", "i32") and not (op == "matmul" and "i32" in names)
+    if op == "attention":
+        return all(name in ("f32", "i32", "f16", "bf16") for name in names)
+    if op in ("kv_write", "attention_paged"):
+        return all(name in ("f32", "i32", "f16", "bf16", "i8") for name in names)
+    return all(name in ("f32", "i32") for name in names)
+
+
+@kernel("add", "mul")
+def pairs(call: Call) -> Iterator[Launch]:
+    total, period = count(call.shape(0)), count(call.shape(1))
+    places: dict[str, Any] = {"x": call.at(0), "y": call.at(1), "out": call.out(), "count": total, "period": period}
+    yield Launch(call.instr.op, (), places, (), total, LANES)
+
+
+@kernel("scale", "softcap", "activate")
+def single(call: Call) -> Iterator[Launch]:
+    total = count(call.shape(0))
+    numbers = {name: float(call.attrs[name]) for name in ("by", "cap") if name in call.attrs}
+    defines = (("ACTIVATION", call.attrs["kind"]),) if "kind" in call.attrs else ()
+    yield Launch(
+        call.instr.op, defines, {"x": call.at(0), "out": call.out(), "count": total, **numbers}, (), total, LANES
+    )
+
+
+@kernel("gated", "gated_clamped")
+def gated(call: Call) -> Iterator[Launch]:
+    total = count(call.shape(0))
+    numbers = {name: float(call.attrs[name]) for name in ("limit", "alpha") if name in call.attrs}
+    defines = (("ACTIVATION", call.attrs["kind"]),) if "kind" in call.attrs else ()
+    places = {"gate": call.at(0), "up": call.at(1), "out": call.out(), "count": total}
+    yield Launch(call.instr.op, defines, {**places, **numbers}, (), total, LANES)
+
+
+@kernel("rms_norm", "layer_norm", "l2_normalise", "softmax")
+def norm(call: Call) -> Iterator[Launch]:
+    *leading, cols = call.shape(0)
+    rows = count(leading)
+    numbers = {"eps": float(call.attrs["eps"])} if "eps" in call.attrs else {}
+    buffers = tuple(call.vector(index) for index in range(1, len(call.values)))
+    places = {"x": call.at(0), "out": call.out(), "rows": rows, "cols": cols}
+    yield Launch(call.instr.op, (), {**places, **numbers}, buffers, rows)
+
+
+@kernel("add_rms_norm", "add_layer_norm")
+def add_norm(call: Call) -> Iterator[Launch]:
+    *leading, cols = call.shape(0)
+    rows = count(leading)
+    places = {"x": call.at(0), "y": call.at(1), "out": call.out(), "rows": rows, "cols": cols}
+    if len(call.results) == 2:
+        places["norm"] = call.out(1)
+    buffers = tuple(call.vector(index) for index in range(2, len(call.values)))
+    yield Launch(call.instr.op, (), {**places, "eps": float(call.attrs["eps"])}, buffers, rows)
+
+
+@kernel("take_rows")
+def take_rows(call: Call) -> Iterator[Launch]:
+    cols, total = call.shape(0)[1], count(call.results[0].shape)
+    places = {"x": call.at(0), "chosen": call.at(1), "out": call.out(), "count": total, "cols": cols}
+    yield Launch("take_rows", (), places, (), total, LANES)
+
+
+@kernel("pool")
+def pool(call: Call) -> Iterator[Launch]:
+    cols, total = call.shape(0)[1], count(call.results[0].shape)
+    places = {"x": call.at(0), "segments": call.at(1), "out": call.out(), "count": total, "cols": cols}
+    yield Launch("pool", (("MODE", call.attrs["mode"]),), places, (), total, LANES)
+
+
+@kernel("embedding")
+def embedding(call: Call) -> Iterator[Launch]:
+    (tokens,), cols = call.shape(0), call.shape(1)[1]
+    weight = call.bound(1)  # a DeviceWeight
+    quads = -(-cols // 4)
+    for part in weight.parts:
+        places = {"ids": call.at(0), "out": call.out(), "tokens": tokens, "cols": cols, "stride": weight.stride}
+        places |= {"first": part.first, "rows": part.rows}
+        yield Launch("embedding", (("DTYPE", weight.stored),), places, (part.buffer,), tokens * quads, LANES)
+
+
+@kernel("matmul")
+def matmul(call: Call) -> Iterator[Launch]:
+    *leading, depth = call.shape(0)
+    rows, width = count(leading), call.shape(1)[0]
+    weight = call.bound(1)  # a DeviceWeight
+    bias = (call.vector(2),) if call.given(2) else ()
+    defines: Defines = (("DTYPE", weight.stored), ("ACTIVATION", call.attrs["activation"]), ("BIAS", str(len(bias))))
+    defines += (("WHOLE", str(depth % PART == 0)),)
+    for part in weight.parts:
+        places = {"x": call.at(0), "out": call.out(), "rows": rows, "depth": depth, "width": width}
+        places |= {"stride": weight.stride, "first": part.first, "cols": part.rows}
+        for product in call.products:
+            if not product.deepest or depth <= product.deepest:
+                times = -(-part.rows // product.columns)
+                extra = {"part": PART} if product.shader == "matmul" else {}
+                given = (defines, places | extra, (part.buffer, *bias), rows)
+                yield Launch(product.shader, *given, product.rows, times, product.least, product.most)
+
+
+@frozen
+class Product:
+    """A shader for products of `least` to `most` rows: a workgroup takes so many rows and columns."""
+
+    shader: str
+    rows: int
+    columns: int
+    least: int = 0
+    most: int = MANY
+    deepest: int = 0  # columns of x, where that is limited
+
+
+# All add up in the same order, so a row's result does not depend on which one is used.
+SOFTWARE_PRODUCTS = (Product("matmul", 4, 64),)
+FEW = 8  # rows
+GPU_PRODUCTS = (
+    Product("matmul_row", 1, 4, most=FEW, deepest=32_768),
+    Product("matmul_tile", 64, 64, least=FEW + 1),
+)
+
+
+@kernel("attention")
+def attention(call: Call) -> Iterator[Launch]:
+    tokens, heads, dim = call.shape(0)
+    if dim > LARGEST_DIM:
+        raise BackendError("attention", f"heads have at most {LARGEST_DIM} channels on this backend", given=dim)
+    buffers = tuple(call.vector(index) for index in (4, 5, 6) if call.given(index))
+    places: dict[str, Any] = {"q": call.at(0), "k": call.at(1), "v": call.at(2), "segments": call.at(3)}
+    places |= {"out": call.out(), "tokens": tokens, "sequences": call.shape(3)[0] - 1, "heads": heads}
+    places |= {"key_heads": call.shape(1)[1], "dim": dim, "window": call.attrs["window"]}
+    places |= {"reach": call.shape(6)[0] // 2 if call.given(6) else 0}
+    places |= {"scale": float(call.attrs["scale"]), "cap": float(call.attrs["softcap"])}
+    defines: Defines = (
+        ("CAUSAL", str(call.attrs["causal"])),
+        ("SINKS", str(call.given(4))),
+        ("TABLE", str(call.given(5))),
+    )
+    defines += (("SLOTS", str(-(-dim // LANES))),)
+    yield Launch("attention", defines, places, buffers, tokens * heads)
+
+
+def bits(value: Any) -> tuple[int, int, int, int]:
+    """A parameter as a form whose number, for any step, is the word that the shader reads."""
+    if isinstance(value, float):
+        return 0, 0, 0, struct.unpack("<I", struct.pack("<f", value))[0]
+    coefficients = linear(value).coefficients
+    return coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+
+
+def words(shape: Sequence[int]) -> int:
+    return math.prod(shape)
+
+
+def copy(call: Call) -> Iterator[Launch]:
+    """The elements of an operand where the result is."""
+    total = count(call.shape(0))
+    yield Launch("scale", (), {"x": call.at(0), "out": call.out(), "count": total, "by": 1.0}, (), total, LANES)

@@ -1,0 +1,110 @@
+"""Weights on the device: rows as the file stores them, cut into buffers that one binding can have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.backends.base import Loaded, Loading, Source, WantedWeight, Weights
+from weft.backends.webgpu.device import Buffer, Device
+from weft.backends.webgpu.launch import PART, STORED, WORD
+from weft.dtype import dtype
+from weft.frozen import frozen
+from weft.ops.packed import Packed, pack
+from weft.ops.spec import Spec
+
+ROWS = "rows"  # layouts: rows that a product or a look-up reads, or a vector of floats
+VECTOR = "vector"
+
+
+@frozen(eq=False)
+class Part:
+    """Rows `first` to `first + rows` of a matrix."""
+
+    first: int
+    rows: int
+    buffer: Buffer
+
+
+@frozen(eq=False)
+class DeviceWeight:
+    """A weight of the program's type and shape; `stored` is the type it has on the device, rows are `stride` words."""
+
+    spec: Spec
+    stored: str
+    stride: int
+    parts: tuple[Part, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.buffer.nbytes for part in self.parts)
+
+
+def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -> DeviceWeight:
+    """The device's form of a weight."""
+    if layout == VECTOR:
+        dense = value.dense() if isinstance(value, Packed) else value
+        numbers = np.ascontiguousarray(dense, np.float32).reshape(-1)
+        buffer = device.buffer(numbers.nbytes, name, data=numbers)
+        return DeviceWeight(_spec(value), "f32", 1, (Part(0, numbers.size, buffer),))
+    rows, stored = _rows(value)
+    stride = rows.shape[1] // WORD
+    each = max(1, device.largest_buffer // max(rows.shape[1], 1))
+    parts = []
+    for first in range(0, len(rows), each):
+        some = np.ascontiguousarray(rows[first : first + each])
+        parts.append(Part(first, len(some), device.buffer(some.nbytes, name, data=some)))
+    return DeviceWeight(_spec(value), stored, stride, tuple(parts))
+
+
+def _spec(value: np.ndarray | Packed) -> Spec:
+    if isinstance(value, Packed):
+        return value.spec
+    return Spec(value.shape, dtype("f16" if value.dtype == np.float16 else "f32"))
+
+
+def _rows(value: np.ndarray | Packed) -> tuple[np.ndarray, str]:
+    """Bytes [rows, bytes of a row], padded to PART columns, and their type."""
+    packed = value if isinstance(value, Packed) else pack(value, "f16" if value.dtype == np.float16 else "f32")
+    if packed.dtype.name not in STORED:
+        packed = pack(packed.dense(), "f32")
+    kind = packed.dtype
+    rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
+    data = packed.data.reshape(rows, -1)
+    wanted = kind.nbytes(-(-cols // PART) * PART)
+    if data.shape[1] == wanted:
+        return data, kind.name
+    padded = np.zeros((rows, wanted), np.uint8)
+    padded[:, : data.shape[1]] = data
+    return padded, kind.name
+
+
+class GpuWeights(Weights):
+    """The weights of one checkpoint, uploaded once."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def load(self, wanted: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> Loading:
+        for weight in wanted:
+            key = (weight.name, weight.layout)
+            if key not in self._kept:
+                value = _read(weight, source, constants.get(weight.name))
+                self._kept[key] = upload(self._device, value, weight.layout.partition(":")[0], weight.name)
+        return Loaded()
+
+
+def _read(wanted: WantedWeight, source: Source, constant: bytes | None) -> np.ndarray | Packed:
+    name, shape, layout = wanted
+    if constant is not None:
+        return np.frombuffer(constant, np.float32).reshape(shape)
+    tensor = source.tensor(name, shape)
+    declared: Any = dtype(layout.partition(":")[2])
+    if declared.name in ("f32", "f16"):
+        return tensor.numpy().astype(declared.numpy).reshape(shape)
+    taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])
+    return Packed(declared, shape, np.frombuffer(taken.view.buffer(), np.uint8))
