@@ -181,6 +181,28 @@ def training(page: Any) -> None:
     page.get_by_role("button", name="Answer").and_(page.locator(":enabled")).wait_for()
 
 
+def compare(page: Any) -> None:
+    """A model beside its file in fewer bits."""
+    page.get_by_label("Tokens", exact=True).fill("48")
+    page.get_by_role("button", name="Answer").click()
+    page.get_by_text("differs.").wait_for()
+    page.get_by_label("Text for the perplexity").fill("The tower is 324 metres tall, the tallest structure in Paris.")
+    page.get_by_role("button", name="Measure").click()
+    page.get_by_role("button", name="Answer").and_(page.locator(":enabled")).wait_for()
+
+
+def smaller(chosen: dict[str, str], folder: str) -> Any:
+    """The chat model in two bits."""
+    from weft.quantise import Quantising
+    from weft.serve import ModelSpec
+    from weft.weights.sources import locate
+
+    made = Path(folder) / "smaller.gguf"
+    for _ in Quantising(locate(chosen["chat"]).path, made, type="q2_k"):
+        pass
+    return ModelSpec("smollm2-135m-q2_k", str(made))
+
+
 def keyboard(page: Any) -> None:
     page.keyboard.press("?")
 
@@ -199,6 +221,7 @@ VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
     ("embeddings-dark", "#embeddings", DESKTOP, "dark", embeddings),
     ("live", "", DESKTOP, "dark", live),
     ("training", "#training", {"width": 1400, "height": 1180}, "light", training),
+    ("compare", "#compare", DESKTOP, "light", compare),
     ("keyboard", "", DESKTOP, "dark", keyboard),
     ("phone-chat", "", PHONE, "dark", phone_chat),
     ("phone-formulas", "", PHONE, "light", formulas),
@@ -210,6 +233,7 @@ VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
     ("sign-in", "", DESKTOP, "light", start),
 ]
 LOCKED = ("sign-in",)  # of a server with a key
+TWO = ("compare",)  # of a server with two models that generate
 
 
 def take(browser: Any, url: str, view: tuple[str, str, dict[str, int], str, Callable[[Any], None]]) -> None:
@@ -246,14 +270,17 @@ def main(arguments: list[str]) -> None:
     lazy = tuple(replace(spec, preload=False) for spec in specs)
     with (
         tempfile.TemporaryDirectory() as runs,
+        tempfile.TemporaryDirectory() as made,
         BackgroundServer(Settings(models=specs, port=0, training_dir=Path(runs))) as server,
         BackgroundServer(Settings(models=lazy, port=0, keys=("key",))) as locked,
+        BackgroundServer(Settings(models=(lazy[0], smaller(chosen, made)), port=0)) as double,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         for view in VIEWS:
             if not wanted or view[0] in wanted:
-                take(browser, (locked if view[0] in LOCKED else server).url, view)
+                shown = locked if view[0] in LOCKED else double if view[0] in TWO else server
+                take(browser, shown.url, view)
         browser.close()
     (OUT / "digest.txt").write_text(f"{digest()}\n")
 

@@ -3,10 +3,10 @@
 import pytest
 from driving import finished, last_reply, send, settings, until
 
-VIEWS = ("chat", "embeddings", "live", "models", "training")
+VIEWS = ("chat", "embeddings", "live", "models", "training", "compare")
 # What sticks out of the window sideways, other than what scrolls in a box of its own.
 TOO_WIDE = """() => {
-  const boxed = (element) => element.closest('.table-box, .drawer, pre, canvas, svg, .hidden-text, textarea');
+  const boxed = (element) => element.closest('.table-box, .tabs, .drawer, pre, canvas, svg, .hidden-text, textarea');
   return [...document.querySelectorAll('body *')].filter((element) => {
     const box = element.getBoundingClientRect();
     return box.width && !boxed(element) && (box.right > innerWidth + 0.5 || box.left < -0.5)
@@ -98,7 +98,7 @@ def test_a_whole_conversation_with_the_keyboard_alone(open_page):
         assert page.locator(f"#view-{view}").is_visible()
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "composer"
-    page.keyboard.press("Alt+5")
+    page.keyboard.press("Alt+6")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.id") == "tab-chat"
     page.keyboard.press("?")
@@ -130,6 +130,7 @@ def test_tab_reaches_everything_and_the_focus_is_seen(open_page, view):
         "live": {"Pause", "Models"},
         "models": {"Load", "Chat"},
         "training": set(),  # this server does not train; tests/serve/page/test_page_training.py has one that does
+        "compare": {"compare-prompt", "compare-tokens", "compare-turns", "compare-text", "Answer"},
     }[view]
     found = ["Load" if name == "Unload" else name for name in found]  # other tests may have loaded every model
     assert wanted <= set(found), wanted - set(found)

@@ -1,8 +1,9 @@
-// Where the page starts: the bar, the tabs, the key, and the five views.
+// Where the page starts: the bar, the tabs, the key, and the six views.
 
 import { configureClient } from "./api/client.js";
 import { allModels, modelsOf, onModels, refreshModels } from "./api/models.js";
 import { startChat } from "./chat/view.js";
+import { startCompare } from "./compare/view.js";
 import { startEmbed } from "./embed/view.js";
 import { startLive } from "./live/view.js";
 import { startModels } from "./models/view.js";
@@ -16,7 +17,14 @@ import { currentTheme, nextTheme } from "./ui/theme.js";
 import { toast } from "./ui/toast.js";
 
 const THEMES = { system: ["system", "As the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
-const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live", models: "Models", training: "Training" };
+const TITLES = {
+  chat: "Chat",
+  embeddings: "Embeddings",
+  live: "Live",
+  models: "Models",
+  training: "Training",
+  compare: "Compare",
+};
 
 function askForKey(refused) {
   const words = refused
@@ -64,6 +72,7 @@ const views = {
   live: startLive(box("live")),
   models: startModels(box("models"), { chat: (name) => views.chat.use(name), embed: () => tabs.show("embeddings") }),
   training: startTraining(box("training"), { chat: (name) => views.chat.use(name) }),
+  compare: startCompare(box("compare")),
 };
 const tabs = startTabs((name) => {
   for (const [other, view] of Object.entries(views)) view.setShown(other === name);

@@ -15,6 +15,7 @@ export function startTabs(shown) {
       tab.tabIndex = chosen ? 0 : -1;
       document.getElementById(`view-${names[i]}`).hidden = !chosen;
       if (chosen && focus) tab.focus();
+      if (chosen) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
     history.replaceState(null, "", name === names[0] ? location.pathname + location.search : `#${name}`);
     shown(name);
