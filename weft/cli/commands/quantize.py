@@ -74,6 +74,15 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let later columns make up for what rounding a column misses (GPTQ); needs --calibrate.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="TEXT",
+    help="Hold the file to MODEL on a text, and write its card: OUTPUT.md and OUTPUT.report.json.",
+)
+@click.option(
+    "--report-tokens", type=click.IntRange(min=2), default=8192, show_default=True, help="At most so many of it."
+)
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @options.threads()
@@ -90,6 +99,8 @@ def command(
     imatrix: Path | None,
     save_imatrix: Path | None,
     feedback: bool,
+    report: Path | None,
+    report_tokens: int,
     force: bool,
     as_json: bool,
     threads: int | None,
@@ -127,14 +138,14 @@ def command(
     more: dict[str, Any] = {"threads": count, "overwrite": force}
     work: Quantising | QuantisingFolder
     if kind in FOLDER_TYPES:
-        _no_gguf(
-            tensor=exceptions, size=size, max_loss=max_loss, calibrate=calibrate, imatrix=imatrix, feedback=feedback
-        )
+        only = {"tensor": exceptions, "size": size, "max_loss": max_loss, "calibrate": calibrate, "imatrix": imatrix}
+        _no_gguf(**only, feedback=feedback, report=report)
         work = QuantisingFolder(place, output, type=str(kind), group=group, **more)
     else:
         seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
         work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
     _show(work, _written(work), output, as_json)
+    _report(place, output, report, report_tokens, threads)
 
 
 def _written(work: Quantising | QuantisingFolder) -> list[Written]:
@@ -214,6 +225,22 @@ def _gguf(
     plan = kind if kind is not None else _chosen(place, size, max_loss, seen, more["threads"])
     more = {**more, "importance": seen, "feedback": text if feedback else None}
     return Quantising(place, output, type=plan, exceptions=_pairs(exceptions), **more)
+
+
+def _report(source: Path, output: Path, text: Path | None, tokens: int, threads: int | None) -> None:
+    """The card of what was written, where a text to measure it on is given."""
+    if text is None:
+        return
+    from weft.cli.counting import counted
+    from weft.measure import Comparison
+    from weft.measure.card import facts_of, write_card
+
+    comparison = Comparison(source, output, text, tokens=tokens, threads=threads)
+    with counted("tokens compared") as tell:
+        for done in comparison:
+            tell(done, comparison.targets)
+    written = write_card(facts_of(source.name, output, comparison.result(), text.name), output)
+    screen.note(f"{written[0].name} and {written[1].name} say what it lost")
 
 
 def _pairs(exceptions: Sequence[str]) -> list[tuple[str, str]]:
