@@ -95,7 +95,8 @@ def main() -> None:
             began = time.perf_counter()
             losses = [step.loss for step in training]
             seconds = time.perf_counter() - began
-            after = weft.Embedder(str(made / ("merged" if given.rank else "")), threads=given.threads)
+            folder = str(made / ("merged" if given.rank else ""))
+            after = weft.Embedder(folder, truncate="head", threads=given.threads)
             facts = {"seed": seed, "steps": len(losses), "loss": [losses[0], losses[-1]], "seconds": seconds}
             print(json.dumps({"when": "after", **of_held(after), **facts, "rank": given.rank}), flush=True)
 
