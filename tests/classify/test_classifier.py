@@ -51,6 +51,9 @@ def test_a_classifier_learns_and_says_how_sure_it_is(embedder, folder, tmp_path)
     assert evaluate(classifier, texts).accuracy == right
     again = train_classifier(embedder, rows(90), tmp_path / "again", threads=2)
     assert (tmp_path / "again" / "head.safetensors").read_bytes() == (folder / "head.safetensors").read_bytes()
+    fixed = train_classifier(embedder, rows(90), tmp_path / "fixed", threads=1, c=again.c)
+    assert fixed.temperature == again.temperature and fixed.measures == again.measures
+    assert (tmp_path / "fixed" / "head.safetensors").read_bytes() == (folder / "head.safetensors").read_bytes()
     assert again.held_out == "8 folds" and again.measures.rows == 90
     assert sum(map(sum, again.measures.confusion)) == 90
 
@@ -151,6 +154,9 @@ def test_bad_folders_and_options_are_refused(embedder, folder, tmp_path):
         Classifier(tmp_path)
     with pytest.raises(InputError, match="not empty"):
         train_classifier(embedder, rows(30), folder)
+    for wrong in ("many", 0.0, float("nan")):
+        with pytest.raises(InputError, match="c must be a number above 0, or auto"):
+            train_classifier(embedder, rows(30), tmp_path / "c", c=wrong)
     with pytest.raises(InputError, match="threshold must be"):
         Classifier(folder, threshold=2)
     with pytest.raises(InputError, match="a list"):

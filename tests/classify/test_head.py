@@ -7,7 +7,7 @@ import pytest
 
 from weft.classify.measures import calibration_error, measured, threshold_for
 from weft.errors import InputError
-from weft.tiny.calibration import fit_temperature
+from weft.tiny.calibration import choose_c, fit_temperature
 from weft.tiny.logistic import Head, fit_head, log_softmax
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "classify" / "head.npz"
@@ -28,6 +28,45 @@ def test_the_head_is_that_of_scikit_learn(case):
     assert np.abs(weight - coef).max() <= 2e-5 * np.abs(coef).max()
     assert np.abs(bias - intercept).max() <= 2e-5 * max(1.0, np.abs(intercept).max())
     assert np.abs(log_softmax(head.logits(x)) - log_p).max() <= 1e-4
+
+
+def clusters(seed: int, labels: int, each: int, size: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of length 1 around a centre for each label, all of them near one direction, as those of texts are."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(labels * each) % labels
+    x = 0.5 * rng.normal(size=(labels, size))[y] + spread * rng.normal(size=(len(y), size)) + rng.normal(size=size)
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
+
+
+@pytest.mark.parametrize("size, c", [(24, 1e-3), (24, 10.0), (24, 1e5), (300, 0.1), (300, 30.0)])
+def test_the_gradient_at_the_head_is_zero(size, c):
+    """Also for more dimensions than rows, which are first turned to as many axes as there are rows, and for a large c."""
+    x, y = clusters(3, 9, 12, size, 0.4)
+    head = fit_head(x, y, 9, c=c)
+    weight, wide = head.weight.astype(np.float64), x.astype(np.float64)
+    missed = np.exp(log_softmax(head.logits(x))) - np.eye(9)[y]
+    steepest = c * np.abs(np.eye(9)[y].T @ wide - wide.sum(axis=0) / 9).max()
+    assert np.abs(c * missed.T @ wide + weight).max() <= 2e-5 * max(steepest, np.abs(weight).max())
+    assert np.abs(c * missed.sum(axis=0)).max() <= 2e-5 * max(steepest, np.abs(weight).max())
+
+
+def test_c_is_chosen_by_rows_that_were_not_learnt():
+    """Strong where labels are clear, weak where they are noise: each time near the best one of texts not seen at all."""
+    found = {}
+    for name, spread, flipped in (("clear", 0.2, 0.0), ("noisy", 1.0, 0.6)):
+        x, y = clusters(5, 6, 110, 16, spread)
+        rng = np.random.default_rng(6)
+        y = np.where(rng.random(len(y)) < flipped, rng.integers(0, 6, len(y)), y)
+        texts = [f"text {n}" for n in range(120)]
+        found[name] = choose_c(texts, x[:120], y[:120], 6)
+        losses = {}
+        for c in (0.03, 0.3, 3.0, 30.0, 300.0, found[name]):
+            logits = fit_head(x[:120], y[:120], 6, c=c).logits(x[120:])
+            logs = log_softmax(logits / fit_temperature(logits, y[120:]))
+            losses[c] = -logs[np.arange(540), y[120:]].mean()
+        assert losses[found[name]] <= 1.05 * min(losses.values()), losses
+        assert found[name] == choose_c(texts[::-1], x[:120][::-1], y[:120][::-1], 6)
+    assert found["clear"] > found["noisy"]
 
 
 def test_a_head_has_the_same_bits_every_time_and_a_text_whatever_is_beside_it():

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from weft.classify.classifier import FILE, HEAD, Classifier, check_threshold, save
 from weft.classify.measures import Measures, measured, threshold_for
+from weft.computes import AUTO
 from weft.embed import Embedder
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.tiny.calibration import fit_temperature, out_of_fold
+from weft.tiny.calibration import choose_c, fit_temperature, out_of_fold
 from weft.tiny.logistic import fit_head, log_softmax
 from weft.train.data.rows import Data, Row, read_rows
 
@@ -48,11 +49,12 @@ class Examples:
 @frozen
 class Trained:
     """A classifier and how it was found: `measures` are of texts that the measured heads had not learnt (`held_out`
-    says which), `seconds` by part, `size_bytes` of the folder."""
+    says which), `c` the weight of the data, `seconds` by part, `size_bytes` of the folder."""
 
     folder: Path
     labels: list[str]
     rows: int
+    c: float
     temperature: float
     threshold: float
     held_out: str
@@ -94,7 +96,7 @@ def train_classifier(
     output: str | os.PathLike[str],
     *,
     valid: Data | None = None,
-    c: float = 1.0,
+    c: float | str = AUTO,
     soft: bool = False,
     threshold: float | None = None,
     precision: float | None = None,
@@ -105,12 +107,13 @@ def train_classifier(
 ) -> Trained:
     """Train a head on the frozen vectors of `model` and write it to the folder `output`.
 
-    `c` is the weight of the data against the penalty, as in scikit-learn. `soft` learns the `probabilities` that rows
+    `c` is the weight of the data against the penalty, as in scikit-learn; "auto" tries some on folds of the data. `soft` learns the `probabilities` that rows
     have of a teacher in place of their one label. `threshold` is the probability below which a
     text gets no label; `precision` finds the lowest one at which this share of held-out answers is right. `valid` are
     rows to measure with; without them, folds of the data are.
     """
     folder, given = Path(output), _checked(Path(output), threshold, precision)
+    _check_c(c)
     examples = read_examples(data, soft=soft)
     names = examples.names
     if len(names) < 2:
@@ -124,18 +127,20 @@ def train_classifier(
     times["vectors"] = time.perf_counter()
     y = _numbers(examples.labels, names)
     wanted_of = _soft(examples, names) if any(examples.chances) else y
-    head = fit_head(vectors, wanted_of, len(names), c=c)
+    weight = _weight(c, examples.texts, vectors, wanted_of, len(names))
+    times["choice of c"] = time.perf_counter()
+    head = fit_head(vectors, wanted_of, len(names), c=weight)
     times["head"] = time.perf_counter()
     if tests is not None and tested is not None:
         logits, wanted, held_out = head.logits(tested), _numbers(tests.labels, names), "valid"
     else:
-        logits, wanted, folds = out_of_fold(examples.texts, vectors, wanted_of, len(names), c)
+        logits, wanted, folds = out_of_fold(examples.texts, vectors, wanted_of, len(names), weight)
         held_out = f"{folds} folds"
     temperature = fit_temperature(logits, wanted)
     sure = _softmax(logits / temperature)
     least = given if precision is None else _precise(sure, wanted, precision)
     times["held out"] = time.perf_counter()
-    trained = {"rows": len(y), "c": c, "data_sha256": _digest(examples), "held_out": held_out}
+    trained = {"rows": len(y), "c": weight, "data_sha256": _digest(examples), "held_out": held_out}
     trained |= {"soft": sum(map(bool, examples.chances))} if soft else {}
     found = {"labels": names, "temperature": temperature, "threshold": least}
     measures = measured(sure, wanted, least)
@@ -143,7 +148,7 @@ def train_classifier(
     save(folder, head, {**found, **base, "trained": trained, "measures": asdict(measures)})
     seconds = {name: at - before for (_, before), (name, at) in pairwise(times.items())}
     size = sum((folder / name).stat().st_size for name in (FILE, HEAD))
-    return Trained(folder, names, len(y), temperature, least, held_out, measures, seconds, size)
+    return Trained(folder, names, len(y), weight, temperature, least, held_out, measures, seconds, size)
 
 
 def _checked(folder: Path, threshold: float | None, precision: float | None) -> float:
@@ -155,6 +160,16 @@ def _checked(folder: Path, threshold: float | None, precision: float | None) -> 
     if precision is not None and not 0 < precision <= 1:
         raise InputError("classify", "must be above 0 and at most 1", field="precision", given=precision)
     return 0.0 if threshold is None else check_threshold(threshold)
+
+
+def _check_c(c: float | str) -> None:
+    if c != AUTO and (isinstance(c, str) or not 0 < c < math.inf):
+        raise InputError("classify", f"must be a number above 0, or {AUTO}", field="c", given=c)
+
+
+def _weight(c: float | str, texts: list[str], vectors: np.ndarray, wanted: np.ndarray, count: int) -> float:
+    """The weight of the data: the one that was given, or what folds of the data find."""
+    return choose_c(texts, vectors, wanted, count) if c == AUTO else float(c)
 
 
 def evaluate(classifier: Classifier, data: Data, *, progress: bool | None = None) -> Measures:

@@ -19,6 +19,10 @@ from weft.tiny.logistic import Head, fit_head, log_softmax
 MANY, FEW = 5, 8  # folds where classes have many rows, and where they have few
 FEW_ROWS = 50  # of a class, in the mean
 COLDEST, HOTTEST = 0.02, 50.0
+ENOUGH = 2000  # held-out rows tell two values of c apart
+RATIO, LEAST_C, MOST_C = math.sqrt(10), 0.01, 1000.0  # of values of c that are tried
+BETTER = 0.002  # part by which the loss must fall for another c
+ROUGHLY = 1e-4  # tolerance of heads that only measure
 STEPS = 60  # of golden section: the interval of logarithms shrinks from 8 to 1e-12
 
 
@@ -63,27 +67,53 @@ def folds_of(texts: Sequence[str], y: np.ndarray) -> np.ndarray:
     return found
 
 
+def choose_c(texts: Sequence[str], vectors: np.ndarray, wanted: np.ndarray, count: int) -> float:
+    """The weight of the data for which held-out rows have the least cross entropy, each at its best temperature: 10, or
+    from there up or down in half decades as long as it falls. Arguments are those of `out_of_fold`; of many rows only
+    as many folds are asked as make ENOUGH rows."""
+
+    def loss(c: float) -> float:
+        logits, labels, _ = out_of_fold(texts, vectors, wanted, count, c, rows=ENOUGH)
+        logs = log_softmax(logits / fit_temperature(logits, labels))
+        return -float(logs[np.arange(len(labels)), labels].mean())
+
+    best, least = 10.0, loss(10.0)
+    for ratio in (RATIO, 1 / RATIO):
+        while LEAST_C < best * ratio < MOST_C * RATIO:
+            found = loss(best * ratio)
+            if found > least * (1 - BETTER):
+                break
+            best, least = best * ratio, found
+        if best > 10:
+            break
+    return float(f"{best:.2g}")
+
+
 def out_of_fold(
-    texts: Sequence[str], vectors: np.ndarray, wanted: np.ndarray, count: int, c: float
+    texts: Sequence[str], vectors: np.ndarray, wanted: np.ndarray, count: int, c: float, *, rows: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Logits of each row by a head that has not learnt it, its label, and how many folds there were. `wanted` has the
     number of each row's label [n], or the probabilities of labels [n, count], of which the likeliest counts. A row that
-    is the only one of its label cannot be left out: it is not measured."""
+    is the only one of its label cannot be left out: it is not measured. With `rows` no more folds are asked as soon as
+    so many rows have been."""
     chances, y = (wanted, wanted.argmax(axis=1)) if wanted.ndim == 2 else (None, wanted)
     folds = folds_of(texts, y)
     logits, labels = [], []
     for fold in np.unique(folds):
+        if rows is not None and sum(map(len, labels)) >= rows:
+            break
         inside = folds != fold
         if chances is not None:
             if inside.any():
-                logits.append(fit_head(vectors[inside], chances[inside], count, c=c).logits(vectors[~inside]))
+                head = fit_head(vectors[inside], chances[inside], count, c=c, tolerance=ROUGHLY)
+                logits.append(head.logits(vectors[~inside]))
                 labels.append(y[~inside])
             continue
         known = np.unique(y[inside])
         asked = np.flatnonzero(~inside & np.isin(y, known))
         if not len(asked) or len(known) < 2:
             continue
-        head = fit_head(vectors[inside], np.searchsorted(known, y[inside]), len(known), c=c)
+        head = fit_head(vectors[inside], np.searchsorted(known, y[inside]), len(known), c=c, tolerance=ROUGHLY)
         weight = np.zeros((count, vectors.shape[1]), np.float32)
         bias = np.full(count, -1e4, np.float32)  # labels that this head has not met are impossible to it
         weight[known], bias[known] = head.weight, head.bias

@@ -2,7 +2,9 @@
 
 The loss is scikit-learn's: c * sum of cross-entropies + |weight|² / 2, without the bias; with two labels the penalty is
 that of its one vector. It is convex, so the minimum does not depend on how it is found: here by Newton's method, whose
-systems conjugate gradients solve. No random number is drawn.
+systems conjugate gradients solve. They do so along the principal axes of the vectors, where a diagonal is a good guess
+of the curvature, and in float32: a step is only a direction, and gradients, whose zero is the minimum, are float64. No
+random number is drawn.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from weft.frozen import frozen
 
 STEPS, SOLVES = 200, 400  # Newton steps, and conjugate gradients of each
 TOLERANCE = 1e-7  # of the gradient's largest entry, of that at zero
+ROUGH, PATIENCE = 1e-2, 40  # a step is cut down to this, or so many are not enough: go on in float64
+FARTHEST = 8.0  # that a step moves a logit: the curvature is another one there
+AXES = 2048  # the most principal axes that are worth finding: their cost grows with the cube
 
 
 @frozen(eq=False)
@@ -33,9 +38,17 @@ class Head:
         return np.stack(rows) if rows else np.empty((0, len(bias)))
 
 
-def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int, *, c: float = 1.0) -> Head:
+def fit_head(
+    vectors: np.ndarray,
+    labels: Sequence[int] | np.ndarray,
+    count: int,
+    *,
+    c: float = 1.0,
+    tolerance: float = TOLERANCE,
+) -> Head:
     """The head with the least loss for vectors [n, dimension] and labels from 0 to count - 1, or the probabilities of
-    labels [n, count]; `c` is the weight of the data against the penalty."""
+    labels [n, count]; `c` is the weight of the data against the penalty. It is found when no entry of the gradient is
+    above `tolerance` times the largest one at the beginning."""
     x = np.asarray(vectors, np.float64)
     soft = getattr(labels, "ndim", 1) == 2
     y = np.asarray(labels, np.float64 if soft else np.int64)
@@ -47,11 +60,27 @@ def fit_head(vectors: np.ndarray, labels: Sequence[int] | np.ndarray, count: int
     y = _wanted(y, count)
     if not np.isfinite(x).all():
         raise InputError("classify", "must be finite", field="vectors")
+    mean = x.mean(axis=0)
+    x, axes = _turned(x - mean)
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1)  # the last column is the bias
     penalty = np.full((count, x.shape[1]), 2.0 if count == 2 else 1.0)
     penalty[:, -1] = 0.0
-    found = _minimum(x, y, penalty, float(c))
-    return Head(found[:, :-1].astype(np.float32), found[:, -1].astype(np.float32))
+    found = _minimum(x, y, penalty, float(c), tolerance)
+    weight = found[:, :-1] if axes is None else found[:, :-1] @ axes.T
+    return Head(weight.astype(np.float32), (found[:, -1] - weight @ mean).astype(np.float32))
+
+
+def _turned(x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Centred vectors along their principal axes, and the axes [dimension, axes]: None where they stay as they are.
+    What is orthogonal to all vectors is left out: there the penalty makes weights zero."""
+    first = None
+    if len(x) < x.shape[1]:
+        first, upper = np.linalg.qr(x.T)
+        x = upper.T
+    if x.shape[1] > AXES:
+        return x, first
+    axes = np.linalg.eigh(x.T @ x)[1]
+    return x @ axes, axes if first is None else first @ axes
 
 
 def _wanted(y: np.ndarray, count: int) -> np.ndarray:
@@ -69,8 +98,8 @@ def _wanted(y: np.ndarray, count: int) -> np.ndarray:
     return made
 
 
-def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.ndarray:
-    w = np.zeros(penalty.shape)
+def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float, tolerance: float) -> np.ndarray:
+    w, short = np.zeros(penalty.shape), x.astype(np.float32)
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
         z = x @ w.T
@@ -82,15 +111,17 @@ def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.
 
     value, p = loss(w)
     first = begin = 0.0
-    for _ in range(STEPS):
+    for done in range(STEPS):
         gradient = c * ((p - y).T @ x) + penalty * w
         steep = float(np.abs(gradient).max())
         norm = math.sqrt(float((gradient * gradient).sum()))
         first, begin = first or steep, begin or norm
-        if steep <= TOLERANCE * max(first, 1e-30):
+        if steep <= tolerance * max(first, 1e-30):
             return w
         # Far from the minimum a rough step is as good as an exact one, and costs a few products instead of hundreds.
-        step = _newton(x, p, penalty, c, gradient, min(0.3, math.sqrt(norm / begin)) * norm)
+        enough = min(0.3, math.sqrt(norm / begin)) * norm
+        scale = c * ((p * (1 - p)).T @ (x * x)) + penalty + 1e-12
+        step = _newton(short, p.astype(short.dtype), penalty, c, gradient, scale, enough)
         slope = float((step * gradient).sum())
         size = 1.0
         while size > 1e-12:
@@ -99,36 +130,56 @@ def _minimum(x: np.ndarray, y: np.ndarray, penalty: np.ndarray, c: float) -> np.
                 break
             size /= 2
         w, value, p = w + size * step, there, odds
+        if size < ROUGH or done == PATIENCE:  # float32 does not point the way
+            short = x
     raise BackendError("classify", f"the head has not converged in {STEPS} steps", advice="give a smaller c")
 
 
 def _newton(
-    x: np.ndarray, p: np.ndarray, penalty: np.ndarray, c: float, gradient: np.ndarray, enough: float
+    x: np.ndarray,
+    p: np.ndarray,
+    penalty: np.ndarray,
+    c: float,
+    gradient: np.ndarray,
+    scale: np.ndarray,
+    enough: float,
 ) -> np.ndarray:
-    """Newton's step, until the residual's norm is `enough`: conjugate gradients, scaled by the diagonal."""
-    scale = c * ((p * (1 - p)).T @ (x * x)) + penalty + 1e-12
-    step = np.zeros_like(gradient)
+    """Newton's step, until the residual's norm is `enough` or a logit has moved FARTHEST: conjugate gradients, divided
+    by the curvature's diagonal `scale`, with products in the type of x and p."""
+    step, moved = np.zeros_like(gradient), np.zeros_like(p)
     residual = -gradient
-    ready = residual / scale
+    ready = _balanced(residual / scale)
     direction = ready.copy()
     along = float((residual * ready).sum())
     for _ in range(SOLVES):
-        u = x @ direction.T
-        turned = p * (u - (p * u).sum(axis=1, keepdims=True))
+        along_logits = x @ direction.astype(x.dtype).T
+        turned = along_logits - np.einsum("ij,ij->i", p, along_logits)[:, None]
+        turned *= p
         bent = c * (turned.T @ x) + penalty * direction
         curve = float((direction * bent).sum())
-        if curve <= 0:
+        if not 0 < curve < math.inf or not along > 0:
             break
         length = along / curve
         step += length * direction
         residual -= length * bent
+        moved += length * along_logits
+        most = float(np.abs(moved).max())
+        if most > FARTHEST:
+            step *= FARTHEST / most
+            break
         if math.sqrt(float((residual * residual).sum())) <= enough:
             break
-        ready = residual / scale
+        ready = _balanced(residual / scale)
         after = float((residual * ready).sum())
         direction = ready + (after / along) * direction
         along = after
-    return step if step.any() else -gradient / scale
+    return step if step.any() else -_balanced(gradient / scale)
+
+
+def _balanced(w: np.ndarray) -> np.ndarray:
+    """Without what all labels have in common: it changes no probability, so that rounded curvature along it would be
+    noise, and the minimum has none of it."""
+    return w - w.mean(axis=0)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

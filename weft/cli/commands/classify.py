@@ -81,6 +81,15 @@ def command(model: str, texts: tuple[str, ...], file: str | None, field: str | N
         click.echo(json.dumps(made, ensure_ascii=False))
 
 
+def _number_or_auto(context: click.Context, parameter: click.Parameter, value: str) -> float | str:
+    if value == "auto":
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a number, nor auto") from None
+
+
 def classifier_options() -> Callable[[options.F], options.F]:
     """The options of all that trains a classifier."""
     return options.together(
@@ -99,7 +108,13 @@ def classifier_options() -> Callable[[options.F], options.F]:
             metavar="FILE",
             help="Rows to measure with (default: folds of the data).",
         ),
-        click.option("--c", type=float, default=1.0, show_default=True, help="Weight of the data against the penalty."),
+        click.option(
+            "--c",
+            default="auto",
+            show_default=True,
+            callback=_number_or_auto,
+            help="Weight of the data against the penalty; auto tries some on folds of the data.",
+        ),
         click.option(
             "--threshold", type=click.FloatRange(0, 1), help="Give no label below this probability (default: 0)."
         ),
@@ -161,7 +176,7 @@ def tell_trained(found: Trained, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        facts = {"labels": found.labels, "rows": found.rows, "temperature": found.temperature}
+        facts = {"labels": found.labels, "rows": found.rows, "c": found.c, "temperature": found.temperature}
         facts |= {"threshold": found.threshold, "held_out": found.held_out, "seconds": found.seconds}
         screen.print_json({**facts, "size_bytes": found.size_bytes, **asdict(found.measures)})
         return
@@ -174,6 +189,7 @@ def _tell(found: Trained) -> None:
     shown = [
         ("labels", f"{len(found.labels):,}"),
         ("rows", f"{found.rows:,}"),
+        ("c", f"{found.c:g}"),
         ("measured on", f"{measures.rows:,} texts ({found.held_out})"),
         ("accuracy", f"{measures.accuracy:.4f}"),
         ("macro F1", f"{measures.macro_f1:.4f}"),
