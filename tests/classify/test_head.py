@@ -40,7 +40,7 @@ def clusters(seed: int, labels: int, each: int, size: int, spread: float) -> tup
 
 @pytest.mark.parametrize("size, c", [(24, 1e-3), (24, 10.0), (24, 1e5), (300, 0.1), (300, 30.0)])
 def test_the_gradient_at_the_head_is_zero(size, c):
-    """Also for more dimensions than rows, which are first turned to as many axes as there are rows, and for a large c."""
+    """Also for more dimensions than rows, which are turned to as many axes as there are rows, and for a large c."""
     x, y = clusters(3, 9, 12, size, 0.4)
     head = fit_head(x, y, 9, c=c)
     weight, wide = head.weight.astype(np.float64), x.astype(np.float64)
@@ -51,7 +51,7 @@ def test_the_gradient_at_the_head_is_zero(size, c):
 
 
 def test_c_is_chosen_by_rows_that_were_not_learnt():
-    """Strong where labels are clear, weak where they are noise: each time near the best one of texts not seen at all."""
+    """Strong where labels are clear, weak where they are noise: near the best one of texts not seen at all."""
     found = {}
     for name, spread, flipped in (("clear", 0.2, 0.0), ("noisy", 1.0, 0.6)):
         x, y = clusters(5, 6, 110, 16, spread)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FILE, HEAD = "classifier.json", "head.safetensors"
 FORMAT = "weft-classifier 1"
+INSIDE = "./"  # before the name of an embedder that is in the classifier's own folder
 
 
 @frozen
@@ -135,7 +136,7 @@ def check_threshold(given: Any) -> float:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """The description of a classifier, checked."""
+    """The description of a classifier, checked; an embedder inside its folder by its path."""
     path = folder / FILE
     if not path.is_file():
         what = f"{folder} is not a classifier: it has no {FILE}"
@@ -158,6 +159,8 @@ def read_about(folder: Path) -> dict[str, Any]:
         value = about.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
             raise FormatError(FILE, "must be a number from 0 on", field=name, given=value)
+    if about["base"].startswith(INSIDE):  # an encoder that was trained with the head
+        about["base"] = str(folder / about["base"])
     if not 0 < about["temperature"] < math.inf:
         raise FormatError(FILE, "must be above 0", field="temperature", given=about["temperature"])
     return about

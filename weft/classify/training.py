@@ -14,16 +14,16 @@ from dataclasses import asdict
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weft.classify.classifier import FILE, HEAD, Classifier, check_threshold, save
+from weft.classify.classifier import Classifier, check_threshold, save
 from weft.classify.measures import Measures, measured, threshold_for
 from weft.computes import AUTO
 from weft.embed import Embedder
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.tiny.calibration import choose_c, fit_temperature, out_of_fold
-from weft.tiny.logistic import fit_head, log_softmax
+from weft.tiny.calibration import choose_c, fit_temperature, out_of_fold, smoothed
+from weft.tiny.logistic import Head, fit_head, log_softmax
 from weft.train.data.rows import Data, Row, read_rows
 
 if TYPE_CHECKING:
@@ -107,76 +107,115 @@ def train_classifier(
 ) -> Trained:
     """Train a head on the frozen vectors of `model` and write it to the folder `output`.
 
-    `c` is the weight of the data against the penalty, as in scikit-learn; "auto" tries some on folds of the data. `soft` learns the `probabilities` that rows
-    have of a teacher in place of their one label. `threshold` is the probability below which a
-    text gets no label; `precision` finds the lowest one at which this share of held-out answers is right. `valid` are
-    rows to measure with; without them, folds of the data are.
+    `c` is the weight of the data against the penalty, as in scikit-learn; "auto" tries some on folds of the data.
+    `soft` learns the `probabilities` that rows have of a teacher in place of their one label. `threshold` is the
+    probability below which a text gets no label; `precision` finds the lowest one at which this share of held-out
+    answers is right. `valid` are rows to measure with; without them, folds of the data are.
     """
-    folder, given = Path(output), _checked(Path(output), threshold, precision)
-    _check_c(c)
+    folder, given = Path(output), Asked(threshold, precision, c)
+    check_new(folder)
     examples = read_examples(data, soft=soft)
-    names = examples.names
-    if len(names) < 2:
-        raise InputError("classify", "must have at least two labels", field="data", given=names)
-    tests = None if valid is None else _checked_valid(read_examples(valid), names)
+    names = checked_names(examples)
+    tests = None if valid is None else checked_valid(read_examples(valid), names)
     options = {"compute": compute, "truncate": truncate}
     embedder = Embedder(os.fspath(model), threads=threads, **options)  # type: ignore[arg-type]
     times = {"began": time.perf_counter()}
     vectors = embedder.encode(examples.texts, progress=progress)
     tested = None if tests is None else embedder.encode(tests.texts, progress=progress)
     times["vectors"] = time.perf_counter()
-    y = _numbers(examples.labels, names)
-    wanted_of = _soft(examples, names) if any(examples.chances) else y
-    weight = _weight(c, examples.texts, vectors, wanted_of, len(names))
+    wanted_of = _soft(examples, names) if any(examples.chances) else numbers(examples.labels, names)
+    weight = choose_c(examples.texts, vectors, wanted_of, len(names)) if c == AUTO else float(c)
     times["choice of c"] = time.perf_counter()
     head = fit_head(vectors, wanted_of, len(names), c=weight)
     times["head"] = time.perf_counter()
     if tests is not None and tested is not None:
-        logits, wanted, held_out = head.logits(tested), _numbers(tests.labels, names), "valid"
+        held = HeldOut("valid", head.logits(tested), numbers(tests.labels, names))
     else:
         logits, wanted, folds = out_of_fold(examples.texts, vectors, wanted_of, len(names), weight)
-        held_out = f"{folds} folds"
-    temperature = fit_temperature(logits, wanted)
-    sure = _softmax(logits / temperature)
-    least = given if precision is None else _precise(sure, wanted, precision)
+        held = HeldOut(f"{folds} folds", logits, wanted)
     times["held out"] = time.perf_counter()
-    trained = {"rows": len(y), "c": weight, "data_sha256": _digest(examples), "held_out": held_out}
-    trained |= {"soft": sum(map(bool, examples.chances))} if soft else {}
-    found = {"labels": names, "temperature": temperature, "threshold": least}
-    measures = measured(sure, wanted, least)
+    trained = {"soft": sum(map(bool, examples.chances))} if soft else {}
     base = {"base": embedder.lasting_name, "fingerprint": str(embedder.fingerprint), "options": options}
-    save(folder, head, {**found, **base, "trained": trained, "measures": asdict(measures)})
+    return written(folder, head, examples, held, given, {**trained, "c": weight}, base, times)
+
+
+@frozen
+class Asked:
+    """What was asked for: a threshold or a precision, and the weight of the data; errors are known before any work."""
+
+    threshold: float | None
+    precision: float | None
+    c: float | str
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and self.precision is not None:
+            raise InputError("classify", "cannot be given beside threshold", field="precision")
+        if self.precision is not None and not 0 < self.precision <= 1:
+            raise InputError("classify", "must be above 0 and at most 1", field="precision", given=self.precision)
+        if self.c != AUTO and (isinstance(self.c, str) or not 0 < self.c < math.inf):
+            raise InputError("classify", f"must be a number above 0, or {AUTO}", field="c", given=self.c)
+        check_threshold(self.threshold or 0.0)
+
+    def least(self, sure: np.ndarray, wanted: np.ndarray) -> float:
+        """The threshold, which for a precision is found on held-out probabilities."""
+        return (self.threshold or 0.0) if self.precision is None else _precise(sure, wanted, self.precision)
+
+
+@frozen(eq=False)
+class HeldOut:
+    """Logits and labels of texts that their heads have not learnt, and what texts these are."""
+
+    name: str
+    logits: np.ndarray
+    wanted: np.ndarray
+
+
+def written(
+    folder: Path,
+    head: Head,
+    examples: Examples,
+    held: HeldOut,
+    asked: Asked,
+    trained: dict[str, Any],
+    base: dict[str, Any],
+    times: dict[str, float],
+) -> Trained:
+    """Write a classifier whose temperature and threshold held-out texts decide. `trained` and `base` are what its
+    description says of the training and of the embedder, `times` when each part of the work ended."""
+    names = examples.names
+    temperature = fit_temperature(held.logits, smoothed(held.wanted, len(names)))
+    sure = _softmax(held.logits / temperature)
+    least = asked.least(sure, held.wanted)
+    measures = measured(sure, held.wanted, least)
+    facts = {"rows": len(examples.texts), "data_sha256": digest_of(examples), "held_out": held.name, **trained}
+    found = {"labels": names, "temperature": temperature, "threshold": least}
+    save(folder, head, {**found, **base, "trained": facts, "measures": asdict(measures)})
     seconds = {name: at - before for (_, before), (name, at) in pairwise(times.items())}
-    size = sum((folder / name).stat().st_size for name in (FILE, HEAD))
-    return Trained(folder, names, len(y), weight, temperature, least, held_out, measures, seconds, size)
+    rows, size = len(examples.texts), folder_size(folder)
+    return Trained(folder, names, rows, trained["c"], temperature, least, held.name, measures, seconds, size)
 
 
-def _checked(folder: Path, threshold: float | None, precision: float | None) -> float:
-    """The threshold that is given, 0 for none; errors that are known before any work."""
+def folder_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def check_new(folder: Path) -> None:
+    """InputError for a folder in which something is."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("classify", f"{folder} is not empty", field="output", advice="name a new folder")
-    if threshold is not None and precision is not None:
-        raise InputError("classify", "cannot be given beside threshold", field="precision")
-    if precision is not None and not 0 < precision <= 1:
-        raise InputError("classify", "must be above 0 and at most 1", field="precision", given=precision)
-    return 0.0 if threshold is None else check_threshold(threshold)
 
 
-def _check_c(c: float | str) -> None:
-    if c != AUTO and (isinstance(c, str) or not 0 < c < math.inf):
-        raise InputError("classify", f"must be a number above 0, or {AUTO}", field="c", given=c)
-
-
-def _weight(c: float | str, texts: list[str], vectors: np.ndarray, wanted: np.ndarray, count: int) -> float:
-    """The weight of the data: the one that was given, or what folds of the data find."""
-    return choose_c(texts, vectors, wanted, count) if c == AUTO else float(c)
+def checked_names(examples: Examples) -> list[str]:
+    if len(examples.names) < 2:
+        raise InputError("classify", "must have at least two labels", field="data", given=examples.names)
+    return examples.names
 
 
 def evaluate(classifier: Classifier, data: Data, *, progress: bool | None = None) -> Measures:
     """Measures of a classifier on rows with labels."""
-    examples = _checked_valid(read_examples(data), classifier.labels)
+    examples = checked_valid(read_examples(data), classifier.labels)
     vectors = classifier.embedder.encode(examples.texts, progress=progress)
-    wanted = _numbers(examples.labels, classifier.labels)
+    wanted = numbers(examples.labels, classifier.labels)
     return measured(classifier.probabilities(vectors), wanted, classifier.threshold)
 
 
@@ -206,14 +245,14 @@ def _precise(sure: np.ndarray, wanted: np.ndarray, precision: float) -> float:
     return found
 
 
-def _checked_valid(examples: Examples, names: list[str]) -> Examples:
+def checked_valid(examples: Examples, names: list[str]) -> Examples:
     strange = sorted(set(examples.labels) - set(names))
     if strange:
         raise InputError("classify", "has labels that the training data has not", field="valid", given=strange[:5])
     return examples
 
 
-def _numbers(labels: list[str], names: list[str]) -> np.ndarray:
+def numbers(labels: list[str], names: list[str]) -> np.ndarray:
     import numpy as np
 
     places = {name: number for number, name in enumerate(names)}
@@ -230,7 +269,7 @@ def _field(row: Row, names: tuple[str, ...], what: str) -> str:
     raise row.fault(f"has no {what}: none of the fields {', '.join(names)} (it has {row.named_fields})")
 
 
-def _digest(examples: Examples) -> str:
+def digest_of(examples: Examples) -> str:
     from weft import digest
 
     hashed = sha256()

@@ -8,7 +8,7 @@ heads is that of much worse ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -21,7 +21,7 @@ FEW_ROWS = 50  # of a class, in the mean
 COLDEST, HOTTEST = 0.02, 50.0
 ENOUGH = 2000  # held-out rows tell two values of c apart
 RATIO, LEAST_C, MOST_C = math.sqrt(10), 0.01, 1000.0  # of values of c that are tried
-BETTER = 0.002  # part by which the loss must fall for another c
+BETTER = 0.002  # part by which the loss must fall for another c, and half of it in nats
 ROUGHLY = 1e-4  # tolerance of heads that only measure
 STEPS = 60  # of golden section: the interval of logarithms shrinks from 8 to 1e-12
 
@@ -54,6 +54,15 @@ def fit_temperature(logits: np.ndarray, wanted: np.ndarray) -> float:
     return math.exp((low + high) / 2)
 
 
+def smoothed(wanted: np.ndarray, count: int) -> np.ndarray:
+    """Labels [n] as shares of the classes [n, count], a little of each on the others: of n + 2 rows one would be wrong
+    (Platt). Where few held-out rows are all right, probabilities of 1 would not be deserved."""
+    wrong = 1 / (len(wanted) + 2)
+    made = np.full((len(wanted), count), wrong / (count - 1))
+    made[np.arange(len(wanted)), wanted] = 1 - wrong
+    return made
+
+
 def folds_of(texts: Sequence[str], y: np.ndarray) -> np.ndarray:
     """The fold of each text with the class y [n]: 0, 1, … in the order of the digests of a class's texts. The order of
     rows does not matter, and equal texts of a class are in one fold."""
@@ -68,12 +77,17 @@ def folds_of(texts: Sequence[str], y: np.ndarray) -> np.ndarray:
 
 
 def choose_c(texts: Sequence[str], vectors: np.ndarray, wanted: np.ndarray, count: int) -> float:
-    """The weight of the data for which held-out rows have the least cross entropy, each at its best temperature: 10, or
-    from there up or down in half decades as long as it falls. Arguments are those of `out_of_fold`; of many rows only
-    as many folds are asked as make ENOUGH rows."""
+    """The weight of the data for which held-out rows have the least cross entropy. Arguments are those of
+    `out_of_fold`; of many rows only as many folds are asked as make ENOUGH rows."""
+    return best_c(lambda c: out_of_fold(texts, vectors, wanted, count, c, rows=ENOUGH)[:2])
+
+
+def best_c(held_out: Callable[[float], tuple[np.ndarray, np.ndarray]]) -> float:
+    """The weight of the data for which logits and labels that `held_out` gives have the least cross entropy, each at
+    its best temperature: 10, or from there up or down in half decades as long as it falls."""
 
     def loss(c: float) -> float:
-        logits, labels, _ = out_of_fold(texts, vectors, wanted, count, c, rows=ENOUGH)
+        logits, labels = held_out(c)
         logs = log_softmax(logits / fit_temperature(logits, labels))
         return -float(logs[np.arange(len(labels)), labels].mean())
 
@@ -81,7 +95,7 @@ def choose_c(texts: Sequence[str], vectors: np.ndarray, wanted: np.ndarray, coun
     for ratio in (RATIO, 1 / RATIO):
         while LEAST_C < best * ratio < MOST_C * RATIO:
             found = loss(best * ratio)
-            if found > least * (1 - BETTER):
+            if found > least * (1 - BETTER) - BETTER / 2:
                 break
             best, least = best * ratio, found
         if best > 10:

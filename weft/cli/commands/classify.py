@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
+from weft.cli.steps import make_steps
 from weft.cli.stopping import terminable
 
 if TYPE_CHECKING:
@@ -151,24 +152,72 @@ def _by_file(path: Path, texts: list[str], truncate: str, threads: int | None, l
     return found
 
 
+def few_shot_options() -> Callable[[options.F], options.F]:
+    """The options of the contrastive step, whose defaults are SetFit's; None where they are not given."""
+    return options.together(
+        click.option("--few-shot", is_flag=True, help="Train the encoder too: for a few texts of each label."),
+        click.option("--pairs", type=click.IntRange(1), metavar="N", help="Pairs of each text and kind (default: 20)."),
+        click.option(
+            "--sampling",
+            type=click.Choice(["oversampling", "undersampling", "unique"]),
+            help="Make all pairs instead: the rarer kind repeated, the other one cut, or neither.",
+        ),
+        click.option("--epochs", type=int, help="How often all pairs are learnt (default: 1)."),
+        click.option("--steps", type=int, help="How many steps to make instead, whatever the number of pairs."),
+        click.option("--batch", type=int, metavar="N", help="Pairs of a step (default: 16)."),
+        click.option("--lr", "rate", type=float, help="Learning rate after the warm-up (default: 2e-5)."),
+        click.option("--lora", "rank", type=int, metavar="RANK", help="Train an adapter and add it to the encoder."),
+        click.option("--max-length", type=int, metavar="N", help="Tokens to which texts are cut to learn from them."),
+        click.option("--seed", type=click.IntRange(0), help="Decides pairs and their order (default: 0)."),
+        click.option(
+            "--memory", metavar="SIZE", callback=options.byte_count, help="The most memory to train with, as 4G."
+        ),
+        click.option("--save-every", type=float, help="Seconds between saves (default: 60)."),
+        click.option("--resume", is_flag=True, default=None, help="Go on with a run that was stopped, bit for bit."),
+    )
+
+
+CONTRASTIVE = ("pairs", "sampling", "epochs", "steps", "batch", "rate", "rank", "max_length", "seed", "memory")
+CONTRASTIVE += ("save_every", "resume")
+
+
 @click.command()
 @classifier_options()
-def classifier(model: str, data: Path, as_json: bool, **given: Any) -> None:
+@few_shot_options()
+def classifier(model: str, data: Path, as_json: bool, few_shot: bool, **given: Any) -> None:
     """Train a classifier on the vectors of the embedder MODEL.
 
     Rows of DATA (.jsonl, .csv, .parquet) have a `text` and a `label` (or `category`). The embedder stays as it is; a
     linear head is trained on its vectors until it has converged, so the same data give the same head. Texts that the
     head has not learnt say how sure it may be: probabilities are calibrated by them.
 
+    With --few-shot the encoder first learns from pairs of texts that equal labels belong together (SetFit's method),
+    and is written beside the head. Without --valid this is done twice: a quarter of the texts is left out the first
+    time, to measure with. Ctrl-C saves the run; --resume goes on.
+
     \b
     Examples:
       weft train classifier all-MiniLM-L6-v2 intents.csv -o intents
       weft train classifier all-MiniLM-L6-v2 intents.csv -o intents --valid test.csv --precision 0.98
+      weft train classifier all-MiniLM-L6-v2 few.csv -o intents --few-shot --valid test.csv
       weft classify intents "Where is my card?"
     """
-    from weft.classify import train_classifier
+    from weft.classify import FewShot, train_classifier
 
-    tell_trained(train_classifier(model, data, given.pop("output"), **given), as_json)
+    learning = {name: value for name in CONTRASTIVE if (value := given.pop(name)) is not None}
+    if not few_shot:
+        if learning:
+            name = {"rate": "lr", "rank": "lora"}.get(next(iter(learning)), next(iter(learning)))
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for --few-shot: without it the encoder learns nothing"
+            )
+        tell_trained(train_classifier(model, data, given.pop("output"), **given), as_json)
+        return
+    output = given.pop("output")
+    run = FewShot(model, data, output, **given, **learning)
+    for training in run.trainings():
+        make_steps(training, output)
+    tell_trained(run.finish(), as_json)
 
 
 def tell_trained(found: Trained, as_json: bool) -> None:

@@ -92,7 +92,7 @@ def add(name: str, source: str, version: str, as_json: bool, folder: Path | None
     from weft.cli.counting import reported
 
     path = _located(source)
-    kind = given["kind"] or ("adapter" if (path / "adapter_config.json").is_file() else "model")
+    kind = given["kind"] or _kind(path)
     done = 0
     with opened(folder, create=True) as registry, reported("bytes copied") as report:
 
@@ -190,6 +190,14 @@ def list_names(folder: Path | None, as_json: bool) -> None:
 def _named(one: Any) -> dict[str, Any]:
     versions = [version.as_dict() for version in one.versions]
     return {"name": one.name, "kind": one.kind, "aliases": dict(one.aliases), "versions": versions}
+
+
+def _kind(path: Path) -> str:
+    from weft.classify.classifier import is_classifier
+
+    if (path / "adapter_config.json").is_file():
+        return "adapter"
+    return "classifier" if is_classifier(path) else "model"
 
 
 @command.command()
