@@ -124,13 +124,13 @@ def test_a_run_that_is_stopped_after_its_last_step_has_ended(
     steps: int,
     code: int,
 ) -> None:
-    from weft.cli.commands import train
+    from weft.cli import counting
 
     @contextmanager
     def at_once() -> Iterator[Callable[[], bool]]:
         yield lambda: True
 
-    monkeypatch.setattr(train, "_stopping", at_once)
+    monkeypatch.setattr(counting, "_stopping", at_once)
     done = run("train", "lora", str(generator), str(rows), "-o", str(tmp_path / "a"), "--steps", str(steps), *FAST)
     written = {path.name for path in (tmp_path / "a").iterdir()}
     assert ("training.safetensors" in written, "report.html" in written) == ((False, True), (True, False))[code]

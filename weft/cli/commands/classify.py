@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
-from weft.cli.steps import make_steps
+from weft.cli.counting import make_steps
 from weft.cli.stopping import terminable
 
 if TYPE_CHECKING:

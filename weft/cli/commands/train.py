@@ -10,7 +10,7 @@ import click
 
 from weft.cli import options, screen
 from weft.cli.commands.classify import classifier
-from weft.cli.steps import make_steps, plan_of
+from weft.cli.counting import make_steps, plan_of
 from weft.cli.stopping import terminable
 from weft.computes import AUTO, TRAINING_COMPUTES
 from weft.progress import duration
