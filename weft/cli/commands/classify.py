@@ -168,6 +168,7 @@ def few_shot_options() -> Callable[[options.F], options.F]:
         click.option("--lr", "rate", type=float, help="Learning rate after the warm-up (default: 2e-5)."),
         click.option("--lora", "rank", type=int, metavar="RANK", help="Train an adapter and add it to the encoder."),
         click.option("--max-length", type=int, metavar="N", help="Tokens to which texts are cut to learn from them."),
+        options.dropout(),
         click.option("--seed", type=click.IntRange(0), help="Decides pairs and their order (default: 0)."),
         click.option(
             "--memory", metavar="SIZE", callback=options.byte_count, help="The most memory to train with, as 4G."
@@ -178,7 +179,7 @@ def few_shot_options() -> Callable[[options.F], options.F]:
 
 
 CONTRASTIVE = ("pairs", "sampling", "epochs", "steps", "batch", "rate", "rank", "max_length", "seed", "memory")
-CONTRASTIVE += ("save_every", "resume")
+CONTRASTIVE += ("save_every", "resume", "dropout")
 
 
 @click.command()
