@@ -161,9 +161,9 @@ class FewShot:
                 shutil.rmtree(folder)
             texts = [text for text, kept in zip(self.examples.texts, inside) if kept]
             rows = self.contrast.rows(texts, self.y[inside])
-            ranked = {"merged": True} if self.options.get("rank") else {}
-            own = {"output": folder, "resume": resume, "threads": self.threads, "seed": self.contrast.seed}
-            yield VectorTraining("embedder", self.model, rows, loss="cosine", **own, **ranked, **self.options)
+            own: dict[str, Any] = {"output": folder, "resume": resume, "threads": self.threads}
+            own |= {"loss": "cosine", "seed": self.contrast.seed, "merged": bool(self.options.get("rank"))}
+            yield VectorTraining("embedder", self.model, rows, **own, **self.options)
             self.times["contrast" if name == ENCODER else "contrast to measure with"] = time.perf_counter()
 
     def finish(self) -> Trained:

@@ -112,9 +112,10 @@ def out_of_fold(
     so many rows have been."""
     chances, y = (wanted, wanted.argmax(axis=1)) if wanted.ndim == 2 else (None, wanted)
     folds = folds_of(texts, y)
-    logits, labels = [], []
+    logits: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
     for fold in np.unique(folds):
-        if rows is not None and sum(map(len, labels)) >= rows:
+        if rows is not None and sum(len(some) for some in labels) >= rows:
             break
         inside = folds != fold
         if chances is not None:

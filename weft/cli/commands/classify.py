@@ -178,8 +178,10 @@ def few_shot_options() -> Callable[[options.F], options.F]:
     )
 
 
-CONTRASTIVE = ("pairs", "sampling", "epochs", "steps", "batch", "rate", "rank", "max_length", "seed", "memory")
-CONTRASTIVE += ("save_every", "resume", "dropout")
+CONTRASTIVE = (
+    *("pairs", "sampling", "epochs", "steps", "batch", "rate", "rank", "max_length", "dropout", "seed", "memory"),
+    *("save_every", "resume"),
+)
 
 
 @click.command()
