@@ -58,7 +58,7 @@ def test_the_encoder_learns_what_frozen_vectors_do_not_show(embedder, tmp_path):
     tests = rows(200, 2)
     frozen = train_classifier(embedder, rows(64, 1), tmp_path / "frozen", threads=1)
     before = evaluate(Classifier(frozen.folder, threads=1), tests).accuracy
-    folder = made(embedder, tmp_path / "made", count=64, pairs=8).folder
+    folder = made(embedder, tmp_path / "made", count=64, pairs=8, dropout=0.0).folder
     after = evaluate(Classifier(folder, threads=1), tests).accuracy
     assert before < 0.8 and after > 0.88, (before, after)
     about = json.loads((folder / "classifier.json").read_text())
@@ -150,7 +150,7 @@ def test_a_registry_keeps_it_and_serves_it(folder, tmp_path):
 
 
 def test_an_adapter_is_added_to_the_encoder(embedder, tmp_path):
-    found = made(embedder, tmp_path / "low", count=64, rank=8, rate=1e-2, pairs=8, valid=rows(20, 3))
+    found = made(embedder, tmp_path / "low", count=64, rank=8, rate=1e-2, pairs=8, dropout=0.0, valid=rows(20, 3))
     assert json.loads((found.folder / "classifier.json").read_text())["base"] == "./embedder/merged"
     assert evaluate(Classifier(found.folder, threads=1), rows(100, 2)).accuracy > 0.82
 
