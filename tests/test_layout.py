@@ -59,6 +59,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("models", "nn", "graph", "backends", "runtime", "runtime/threads", "text", "embed"),
         *("weights", "weights/names", "weights/sources", "_core"),
     ),
+    "export": ("runtime", "embed", "models", "text", "weights/sources", "_core", "__init__"),
     "tiny": ("autograd", "ops", "vectors", "weights", "_core"),
     "train": (
         "progress",
@@ -90,7 +91,7 @@ THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "backends/webgpu", "nn",
               "weights", "text", "vectors", "transport", "runtime", "generate", "embed", "rerank", "integrations",
               "compat", "ray", "serve", "train", "autograd", "classify", "distill", "data", "tiny", "quantise",
-              "measure", "bench", "cli"),
+              "measure", "export", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

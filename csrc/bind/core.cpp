@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "bundle/verify.h"
 #include "core/error.h"
 #include "core/executable.h"
 
@@ -206,6 +207,9 @@ void bind_core(nb::module_& module) {
   module.attr("PAGE_TOKENS") = kPage;
   module.def("within", [](Integers values, int64_t limit) { return within({values.data(), values.size()}, limit); },
              nb::arg("values"), nb::arg("limit"), "Whether all of an int32 array is at least 0 and below `limit`.");
+
+  module.def("verify_program", [](const std::string& program) { bundle::verify(read_program(program)); },
+             "Refuse a program that a bundle may not have; what C hosts check.");
 
   nb::class_<Pool>(module, "Pool").def(nb::init<int>()).def_prop_ro("size", &Pool::size);
 

@@ -17,11 +17,10 @@
 #include "core/error.h"
 #include "core/weight.h"
 #include "pack/experts.h"
+#include "pack/laying.h"
 #include "pack/packing.h"
-#include "pack/pairs.h"
 #include "pack/panels.h"
 #include "pack/quads.h"
-#include "quant/dequant.h"
 
 namespace nb = nanobind;
 using namespace weft;
@@ -32,21 +31,10 @@ using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Order = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-size_t row_bytes(DType dtype, int64_t cols) {
-  if (cols < 1 || cols % info(dtype).block) fail(ErrorKind::input, "weight", "a row of " + std::to_string(cols) + " elements is not whole blocks of " + std::string(info(dtype).name));
-  return bytes_of(dtype, static_cast<size_t>(cols));
-}
-
-void check_size(DType dtype, int64_t rows, int64_t cols, size_t given) {
-  size_t wanted = 0;
-  if (rows < 1 || __builtin_mul_overflow(row_bytes(dtype, cols), static_cast<size_t>(rows), &wanted) || wanted != given)
-    fail(ErrorKind::input, "weight", "(" + std::to_string(rows) + ", " + std::to_string(cols) + ") of " + std::string(info(dtype).name) + " does not fill " + std::to_string(given) + " bytes");
-}
-
 std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t cols, Bytes bytes) {
   auto weight = std::make_shared<Weight>();
   weight->dtype = dtype_named(name);
-  check_size(weight->dtype, rows, cols, bytes.size());
+  check_weight_size(weight->dtype, rows, cols, bytes.size());
   weight->rows = rows;
   weight->cols = cols;
   weight->data = reinterpret_cast<const std::byte*>(bytes.data());
@@ -59,49 +47,10 @@ std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t c
   return weight;
 }
 
-// Memory for the weight's bytes, part of the arena where there is one.
-std::byte* allocate(Weight& weight, Arena* arena) {
-  if (!arena) {
-    weight.owned = Memory(weight.bytes);
-    weight.data = weight.owned.data();
-    return weight.owned.data();
-  }
-  std::shared_ptr<std::byte> block = arena->take(weight.bytes);
-  weight.data = block.get();
-  weight.borrowed = block;
-  return block.get();
-}
-
-PackPart packer_named(std::string_view layout) {
-  if (layout == "panels") return &pack_panels;
-  if (layout == "halves") return &pack_halves;
-  if (layout == "pairs") return &pack_pairs;
-  if (layout == "split") return &pack_split;
-  if (layout == "quads" || layout == "equalised") return &pack_quads;
-  fail(ErrorKind::input, "weight", "unknown layout: " + std::string(layout) + "; use panels, halves, pairs, split, quads or equalised");
-}
-
 void check_order(const Order& order, int64_t rows) {
   if (static_cast<int64_t>(order.size()) != rows) fail(ErrorKind::input, "weight", "row_order must name every row");
   for (size_t i = 0; i < order.size(); ++i)
     if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "weight", "row_order names a row that does not exist");
-}
-
-// A weight that `pack` will write, still without memory.
-Weight packed_like(PackPart pack, DType stored, int64_t rows, int64_t cols) {
-  const bool quads = pack == &pack_quads, pairs = pack == &pack_pairs || pack == &pack_split;
-  const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
-  if (cols % step || cols > INT32_MAX)
-    fail(ErrorKind::input, "weight", "rows must have a multiple of " + std::to_string(step) + " elements: got " + std::to_string(cols));
-  Weight weight;
-  weight.dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
-  weight.layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
-  weight.rows = rows;
-  weight.cols = pack == &pack_split ? 2 * cols : cols;
-  weight.bytes = quads   ? quads_bytes(rows, cols)
-                 : pairs ? pairs_bytes(rows, weight.cols)
-                         : panels_bytes(weight.dtype, rows, cols);
-  return weight;
 }
 
 std::vector<std::span<const std::byte>> spans_of(const std::vector<Bytes>& files) {
@@ -120,10 +69,10 @@ class PackingOfArrays {
   std::shared_ptr<Weight> add(const std::string& layout, const std::string& dtype, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order) {
     const DType stored = dtype_named(dtype);
     const PackPart pack = packer_named(layout);
-    check_size(stored, rows, cols, bytes.size());
+    check_weight_size(stored, rows, cols, bytes.size());
     if (order) check_order(*order, rows);
     auto weight = std::make_shared<Weight>(packed_like(pack, stored, rows, cols));
-    std::byte* out = allocate(*weight, arena_.get());
+    std::byte* out = allocate_weight(*weight, arena_.get());
     const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
     if (pack == &pack_quads) write_factors(stored, from, row_bytes(stored, cols), rows, cols, layout == "equalised", out);
     packing_.add({pack, stored, from, row_bytes(stored, cols),
@@ -155,20 +104,9 @@ class PackingOfArrays {
 // A vector as float32, whatever it is stored as; `plus_one` adds one to each value.
 std::shared_ptr<Weight> widened(const std::string& dtype, int64_t count, Bytes bytes, std::optional<Order> order, bool plus_one, Arena* arena) {
   const DType stored = dtype_named(dtype);
-  check_size(stored, 1, count, bytes.size());
+  check_weight_size(stored, 1, count, bytes.size());
   if (order) check_order(*order, count);
-  std::vector<float> values(static_cast<size_t>(count));
-  dequantise(stored, reinterpret_cast<const std::byte*>(bytes.data()), values.data(), values.size());
-  auto weight = std::make_shared<Weight>();
-  weight->rows = 1;
-  weight->cols = count;
-  weight->bytes = values.size() * sizeof(float);
-  auto* out = reinterpret_cast<float*>(allocate(*weight, arena));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const float value = values[order ? static_cast<size_t>(order->data()[i]) : i];
-    out[i] = plus_one ? value + 1.0f : value;
-  }
-  return weight;
+  return widened_vector(stored, count, reinterpret_cast<const std::byte*>(bytes.data()), order ? order->data() : nullptr, plus_one, arena);
 }
 
 std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
@@ -176,7 +114,7 @@ std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
   weight->rows = 1;
   weight->cols = static_cast<int64_t>(values.size());
   weight->bytes = values.size() * sizeof(float);
-  if (weight->bytes) std::memcpy(allocate(*weight, arena), values.data(), weight->bytes);
+  if (weight->bytes) std::memcpy(allocate_weight(*weight, arena), values.data(), weight->bytes);
   return weight;
 }
 
@@ -222,7 +160,7 @@ std::shared_ptr<Weight> add_experts(std::shared_ptr<BoundExperts> self, const st
   weight->matrices = static_cast<int64_t>(matrices.size());
   ExpertMemory::Stack stack{pack, stored, row_bytes(stored, cols), std::exchange(weight->bytes, 0), rows, cols, {}, {}};
   for (size_t i = 0; i < matrices.size(); ++i) {
-    check_size(stored, rows, cols, matrices[i].size());
+    check_weight_size(stored, rows, cols, matrices[i].size());
     if (orders[i]) check_order(*orders[i], rows);
     stack.sources.push_back(reinterpret_cast<const std::byte*>(matrices[i].data()));
     stack.row_orders.push_back(orders[i] ? orders[i]->data() : nullptr);

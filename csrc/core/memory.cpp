@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -17,8 +18,36 @@ static constexpr size_t kHugePage = size_t{2} << 20;
 
 static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+static constexpr size_t kAligned = 64;
+
+// Where memory comes from, for hosts that have their own; null functions are the system's.
+static struct {
+  void* (*take)(size_t bytes, void* user);
+  void (*give)(void* memory, size_t bytes, void* user);
+  void* user;
+} host;
+
+// Declared where it is called (capi/weft.cpp): every kernel includes memory.h, and would be compiled again.
+void set_allocator(void* (*take)(size_t, void*), void (*give)(void*, size_t, void*), void* user) { host = {take, give, user}; }
+
+// The host's memory begins kAligned to 2 * kAligned bytes before ours, at the address that is written just before ours.
+static std::byte* take_from_host(size_t bytes) {
+  const size_t wanted = bytes + 2 * kAligned;
+  void* taken = wanted < bytes ? nullptr : host.take(wanted, host.user);
+  if (!taken) fail(ErrorKind::memory, "memory", "the host refused to allocate " + std::to_string(bytes) + " bytes");
+  std::byte* data = static_cast<std::byte*>(taken) + (2 * kAligned - reinterpret_cast<size_t>(taken) % kAligned);
+  std::memcpy(data - sizeof taken, &taken, sizeof taken);
+  std::memset(data, 0, bytes);
+  return data;
+}
+
 Memory::Memory(size_t bytes) {
   if (bytes == 0) return;
+  if (host.take) {
+    data_ = take_from_host(bytes);
+    bytes_ = bytes;
+    return;
+  }
   // From half a huge page on: a whole number of huge pages, with room to move the start to a huge-page boundary.
   bool large = bytes >= kHugePage / 2;
   size_t wanted = round_up(bytes, large ? kHugePage : 4096);
@@ -46,7 +75,14 @@ Memory::Memory(size_t bytes) {
 }
 
 Memory::~Memory() {
-  if (data_) munmap(data_, bytes_);
+  if (!data_) return;
+  if (!host.take) {
+    munmap(data_, bytes_);
+    return;
+  }
+  void* taken;
+  std::memcpy(&taken, data_ - sizeof taken, sizeof taken);
+  host.give(taken, bytes_ + 2 * kAligned, host.user);
 }
 
 std::shared_ptr<std::byte> Arena::take(size_t bytes) {

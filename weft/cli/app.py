@@ -21,7 +21,7 @@ from weft.errors import InputError, NotFoundError, WeftError
 COMMANDS = (
     *("chat", "generate", "embed", "search", "index", "store", "rerank", "classify"),
     *("migrate", "tokenize", "serve", "ps", "stop"),
-    *("drift", "train", "eval", "merge", "quantize", "distill", "data", "registry"),
+    *("drift", "train", "eval", "merge", "quantize", "export", "distill", "data", "registry"),
     *("pull", "list", "cache", "inspect", "show", "adopt", "verify", "doctor", "bench", "ops", "env"),
 )
 

@@ -205,6 +205,11 @@ class Encoder:
         """The planned program that makes vectors."""
         return self._prepared.program
 
+    @property
+    def prepared(self) -> Prepared:
+        """The planned program that makes vectors, and what binding it needs."""
+        return self._prepared
+
     def memory_plan(self, tokens: int) -> dict[str, int]:
         """Bytes of weights and of the working memory of a step of `tokens` tokens, however many texts they are."""
         return {"weights": self.checkpoint.size_bytes, "work": self._prepared.work_bytes(T=tokens, B=tokens, L=tokens)}

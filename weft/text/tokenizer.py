@@ -16,6 +16,7 @@ from weft.errors import InputError, NotFoundError, naming
 from weft.frozen import frozen
 from weft.text.gguf_vocab import infill_ids, native_arguments, special_names
 from weft.text.settings import NAMES, SIDE_FILE_LIMIT, class_of, flag, named, read, settings_beside, with_settings
+from weft.text.words.making import make
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +129,7 @@ class Tokenizer:
             native = _from_vocab(path, settings)
         elif path.suffix == ".model":
             add_bos, add_eos = flag(settings, "add_bos_token", True), flag(settings, "add_eos_token", False)
-            native = _native.Tokenizer.from_sentencepiece(read(path, TOKENIZER_LIMIT), add_bos, add_eos)
+            native = make("from_sentencepiece", read(path, TOKENIZER_LIMIT), add_bos, add_eos)
         elif path.name in ("vocab.json", "merges.txt"):
             tokens |= merges.special_names(settings)
             native = _from_json(merged_json(path, settings), path.name, settings, tokens)
@@ -165,7 +166,8 @@ class Tokenizer:
     @classmethod
     def _from_ranks(cls, content: bytes, encoding: Encoding) -> Tokenizer:
         special, named = encoding.special, encoding.names
-        native = _native.Tokenizer.from_tiktoken(
+        native = make(
+            "from_tiktoken",
             content,
             encoding.pattern,
             list(special.items()),
@@ -182,12 +184,12 @@ class Tokenizer:
         String arrays are lists of str, or pairs of arrays (bytes uint8 [size], offsets uint64 [count + 1]).
         """
         *arguments, numbers = native_arguments(metadata)
-        native = _native.Tokenizer.from_gguf(*arguments, numbers)
+        native = make("from_gguf", *arguments, numbers)
         names, infill = special_names(metadata, native.vocab_size), infill_ids(metadata, native.vocab_size)
         made = cls(native, names, infill)
         if ending is None or made._ends_with(ending):
             return made
-        native = _native.Tokenizer.from_gguf(*arguments, {**numbers, "eos": native.id(ending), "add_eos": 1})
+        native = make("from_gguf", *arguments, {**numbers, "eos": native.id(ending), "add_eos": 1})
         return cls(native, names, infill)
 
     def _ends_with(self, token: str) -> bool:
@@ -363,12 +365,12 @@ def _from_json(
     flags = {name: settings.get(f"add_{name}_token") for name, token in named.items() if token}
     stated = {name: wanted for name, wanted in flags.items() if isinstance(wanted, bool)}
     if not stated:
-        return _native.Tokenizer.from_json(content, file, None)
+        return make("from_json", content, file, None)
     if named["bos"] and "bos" not in stated:
-        own = _native.Tokenizer.from_json(content, file, None)
+        own = make("from_json", content, file, None)
         stated["bos"] = own.id(named["bos"]) in own.encode("", True, False, True)[:1]
     bos, eos = (token if stated.get(name) else "" for name, token in named.items())
-    return _native.Tokenizer.from_json(content, file, (bos, eos))
+    return make("from_json", content, file, (bos, eos))
 
 
 def _head(path: Path) -> bytes:
@@ -386,4 +388,4 @@ def _from_vocab(path: Path, settings: Mapping[str, Any]) -> Any:
     special = [token for token in names.values() if token.encode() in lines or token.encode() + b"\r" in lines]
     lower, cjk = flag(settings, "do_lower_case", True), flag(settings, "tokenize_chinese_chars", True)
     strip = flag(settings, "strip_accents", lower)
-    return _native.Tokenizer.from_vocab(text, lower, strip, cjk, names["unk"], names["cls"], names["sep"], special)
+    return make("from_vocab", text, lower, strip, cjk, names["unk"], names["cls"], names["sep"], special)

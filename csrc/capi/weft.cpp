@@ -1,0 +1,240 @@
+// weft: the C interface. Every function that can fail goes through `guarded`: no exception leaves the library.
+#include "capi/weft.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capi/embedder.h"
+#include "core/error.h"
+#include "core/memory.h"
+#include "core/utf8.h"
+
+#ifndef WEFT_VERSION
+#define WEFT_VERSION "0"
+#endif
+
+namespace weft {
+void set_allocator(void* (*take)(size_t, void*), void (*give)(void*, size_t, void*), void* user);  // core/memory.cpp
+}
+
+using namespace weft;
+
+struct weft_model {
+  std::unique_ptr<bundle::Bundle> bundle;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<Pool> pool;
+  std::unique_ptr<host::Embedder> embedder;
+  std::string info;
+  std::atomic<bool> cancelled{false};
+  std::mutex turn;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+weft_status status_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::input:
+    case ErrorKind::shape: return WEFT_ERROR_INPUT;
+    case ErrorKind::too_long: return WEFT_ERROR_TOO_LONG;
+    case ErrorKind::format:
+    case ErrorKind::weight: return WEFT_ERROR_FORMAT;
+    case ErrorKind::unsupported:
+    case ErrorKind::backend: return WEFT_ERROR_UNSUPPORTED;
+    case ErrorKind::not_found: return WEFT_ERROR_NOT_FOUND;
+    case ErrorKind::memory: return WEFT_ERROR_MEMORY;
+  }
+  return WEFT_ERROR_INTERNAL;
+}
+
+weft_status told(weft_status status, const char* message) noexcept {
+  try {
+    last_error = message;
+  } catch (...) {
+    last_error.clear();
+  }
+  return status;
+}
+
+template <class Work>
+weft_status guarded(Work&& work) noexcept {
+  try {
+    return work();
+  } catch (const Error& error) {
+    try {
+      last_error = "[" + error.where + "] " + error.what();
+    } catch (...) {
+      last_error.clear();
+    }
+    return status_of(error.kind);
+  } catch (const std::bad_alloc&) {
+    return told(WEFT_ERROR_MEMORY, "[memory] there is none left");
+  } catch (const std::exception& error) {
+    return told(WEFT_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return told(WEFT_ERROR_INTERNAL, "[weft] an unknown error");
+  }
+}
+
+[[noreturn]] void bad_input(const char* where, const std::string& what) { fail(ErrorKind::input, where, what); }
+
+// The caller's struct with fields that its version does not have left at their defaults.
+template <class T>
+T read_options(const T* given, const T& defaults, const char* where) {
+  T out = defaults;
+  if (!given) return out;
+  if (given->size < sizeof(size_t) || given->size > 4096) bad_input(where, "options begin with their size: start from the INIT macro");
+  std::memcpy(&out, given, std::min(given->size, sizeof(T)));
+  return out;
+}
+
+std::string_view checked_text(const char* text, size_t bytes, const char* where) {
+  if (!text && bytes) bad_input(where, "a text is null");
+  const std::string_view view(text ? text : "", bytes);
+  if (utf8::first_malformed(view) != view.size()) bad_input(where, "a text is not UTF-8");
+  return view;
+}
+
+int threads_here() {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+std::string info_of(const weft_model& model, const Level& level) {
+  const json::Value root = model.bundle->manifest();
+  const auto quoted = [](std::string_view text) {
+    std::string out = "\"";
+    for (const char c : text)
+      if (c == '"' || c == '\\') out += std::string("\\") + c;
+      else if (static_cast<unsigned char>(c) >= 0x20) out += c;
+    return out + "\"";
+  };
+  std::string out = "{\"kind\": " + quoted(root.at("kind").string()) + ", \"name\": " + quoted(root.string_or("name", ""));
+  out += ", \"compute\": " + quoted(root.string_or("compute", "")) + ", \"level\": " + quoted(level.name);
+  out += ", \"threads\": " + std::to_string(model.pool->size()) + ", \"digest\": " + quoted(model.bundle->digest());
+  if (model.embedder) out += ", \"dimension\": " + std::to_string(model.embedder->dimension()) + ", \"max_tokens\": " + std::to_string(model.embedder->max_tokens());
+  return out + "}";
+}
+
+weft_status open_model(std::unique_ptr<bundle::Files> files, const weft_options* given, weft_model** out) {
+  const weft_options options = read_options<weft_options>(given, WEFT_OPTIONS_INIT, "open");
+  if (options.threads < 0) bad_input("open", "threads must not be negative");
+  const Level& level = level_named(options.level ? options.level : "");
+  auto model = std::make_unique<weft_model>();
+  model->bundle = std::make_unique<bundle::Bundle>(std::move(files), options.trust_digests != 1);
+  model->pool = std::make_unique<Pool>(std::min(options.threads ? options.threads : threads_here(), 64));
+  model->tokenizer = model->bundle->tokenizer();
+  return_freed_memory();
+  if (!model->tokenizer) fail(ErrorKind::not_found, bundle::kManifest, "has no tokenizer");
+  const std::string_view kind = model->bundle->manifest().at("kind").string();
+  if (kind == "encoder") model->embedder = std::make_unique<host::Embedder>(*model->bundle, *model->tokenizer, level, *model->pool);
+  else fail(ErrorKind::unsupported, bundle::kManifest, "models of kind " + std::string(kind) + " are not known to this library");
+  model->info = info_of(*model, level);
+  if (options.log) options.log(options.user, model->info.c_str());
+  *out = model.release();
+  return WEFT_OK;
+}
+
+// A call that weft_cancel ends. Calls of one model take turns.
+class Running {
+ public:
+  explicit Running(weft_model& model) : lock_(model.turn) { model.cancelled.store(false); }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace
+
+uint32_t weft_api_version(void) { return WEFT_API_VERSION; }
+const char* weft_version(void) { return WEFT_VERSION; }
+const char* weft_last_error(void) { return last_error.c_str(); }
+
+weft_status weft_set_allocator(void* (*take)(size_t, void*), void (*give)(void*, size_t, void*), void* user) {
+  if (!take != !give) return told(WEFT_ERROR_INPUT, "[allocator] take and give come together");
+  set_allocator(take, give, user);
+  return WEFT_OK;
+}
+
+weft_status weft_open(const char* folder, const weft_options* options, weft_model** model) {
+  return guarded([&] {
+    if (!folder || !model) bad_input("open", "folder and model must not be null");
+    *model = nullptr;
+    return open_model(std::make_unique<bundle::Folder>(folder), options, model);
+  });
+}
+
+weft_status weft_open_memory(const weft_file* files, size_t count, const weft_options* options, weft_model** model) {
+  return guarded([&] {
+    if ((!files && count) || !model) bad_input("open", "files and model must not be null");
+    *model = nullptr;
+    auto held = std::make_unique<bundle::InMemory>();
+    for (size_t i = 0; i < count; ++i) {
+      if (!files[i].name || (!files[i].data && files[i].bytes)) bad_input("open", "a file has no name or no data");
+      held->add(files[i].name, {static_cast<const std::byte*>(files[i].data), files[i].bytes});
+    }
+    return open_model(std::move(held), options, model);
+  });
+}
+
+void weft_close(weft_model* model) { delete model; }
+
+void weft_cancel(weft_model* model) {
+  if (model) model->cancelled.store(true);
+}
+
+const char* weft_info(const weft_model* model) { return model ? model->info.c_str() : "{}"; }
+
+weft_status weft_tokenise(weft_model* model, const char* text, size_t bytes, uint32_t flags, int32_t* ids, size_t capacity, size_t* count) {
+  return guarded([&] {
+    if (!model || !count || (!ids && capacity)) bad_input("tokenise", "model, ids and count must not be null");
+    const auto parse = flags & WEFT_PARSE_SPECIAL ? text::Parse::all : text::Parse::ordinary;
+    const text::Ids found = model->tokenizer->encode(checked_text(text, bytes, "tokenise"), flags & WEFT_ADD_SPECIAL, parse);
+    *count = found.size();
+    if (found.size() > capacity) return told(WEFT_ERROR_SPACE, "[tokenise] there are more ids than places for them");
+    if (!found.empty()) std::memcpy(ids, found.data(), found.size() * sizeof(int32_t));
+    return WEFT_OK;
+  });
+}
+
+weft_status weft_detokenise(weft_model* model, const int32_t* ids, size_t count, char* text, size_t capacity, size_t* bytes) {
+  return guarded([&] {
+    if (!model || !bytes || (!ids && count) || (!text && capacity)) bad_input("detokenise", "model, ids, text and bytes must not be null");
+    const std::string found = model->tokenizer->decode(ids, count, true);
+    *bytes = found.size();
+    if (found.size() >= capacity) return told(WEFT_ERROR_SPACE, "[detokenise] the text is longer than the place for it");
+    std::memcpy(text, found.c_str(), found.size() + 1);
+    return WEFT_OK;
+  });
+}
+
+size_t weft_dimension(const weft_model* model) { return model && model->embedder ? static_cast<size_t>(model->embedder->dimension()) : 0; }
+
+weft_status weft_embed(weft_model* model, const char* const* texts, size_t count, const weft_embed_options* given, float* vectors) {
+  return guarded([&] {
+    if (!model || (count && (!texts || !vectors))) bad_input("embed", "model, texts and vectors must not be null");
+    if (!model->embedder) fail(ErrorKind::unsupported, "embed", "this model does not embed");
+    const weft_embed_options options = read_options<weft_embed_options>(given, WEFT_EMBED_OPTIONS_INIT, "embed");
+    std::vector<std::string_view> views;
+    for (size_t i = 0; i < count; ++i) {
+      if (!texts[i]) bad_input("embed", "text " + std::to_string(i) + " is null");
+      views.push_back(checked_text(texts[i], std::strlen(texts[i]), "embed"));
+    }
+    const Running running(*model);
+    std::optional<std::string_view> role;
+    if (options.role) role = options.role;
+    if (!model->embedder->embed(views, role, options.truncate == 1, model->cancelled, vectors)) return told(WEFT_CANCELLED, "[embed] was cancelled");
+    return WEFT_OK;
+  });
+}

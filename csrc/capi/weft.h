@@ -1,0 +1,108 @@
+/* weft.h: run a model that `weft export` wrote, from C or from anything that calls C.
+ *
+ * A function that can fail returns a weft_status; weft_last_error() then says what is wrong, and what to do. No exception
+ * leaves the library. Texts are UTF-8. Memory that is written to belongs to the caller. A model may be used by several
+ * threads at once: they take turns. weft_cancel() may be called from any thread.
+ *
+ * Structs begin with their size, so that later versions can add fields at their ends: start from WEFT_..._INIT.
+ * docs/howto/embed-in-c.md shows how to build and use it.
+ */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define WEFT_API __attribute__((visibility("default")))
+#else
+#define WEFT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_API_VERSION 1
+
+typedef enum weft_status {
+  WEFT_OK = 0,
+  WEFT_ERROR_INPUT = 1,       /* an argument cannot be used */
+  WEFT_ERROR_TOO_LONG = 2,    /* a text has more tokens than the model takes */
+  WEFT_ERROR_FORMAT = 3,      /* a file of the bundle is damaged, or not what it should be */
+  WEFT_ERROR_UNSUPPORTED = 4, /* this library cannot do it; a later one, or another model, can */
+  WEFT_ERROR_NOT_FOUND = 5,   /* there is no such file, or no such part of the model */
+  WEFT_ERROR_MEMORY = 6,      /* the system or the host's allocator has no memory left */
+  WEFT_ERROR_SPACE = 7,       /* the caller's buffer is too small; how much is needed is told */
+  WEFT_CANCELLED = 8,         /* weft_cancel() was called */
+  WEFT_ERROR_INTERNAL = 9     /* a bug of weft's */
+} weft_status;
+
+typedef struct weft_model weft_model;
+
+WEFT_API uint32_t weft_api_version(void);   /* WEFT_API_VERSION of the library that is linked */
+WEFT_API const char* weft_version(void);    /* "1.2.3" */
+WEFT_API const char* weft_last_error(void); /* of this thread's last call that failed; never null */
+
+/* Where the memory of weights, states and steps comes from. Call it before the first model is opened, or not at all.
+ * `take` returns null where it has none left. */
+WEFT_API weft_status weft_set_allocator(void* (*take)(size_t bytes, void* user),
+                                        void (*give)(void* memory, size_t bytes, void* user), void* user);
+
+typedef struct weft_options {
+  size_t size;          /* sizeof(weft_options) */
+  int32_t threads;      /* 0: as many as the machine gives this process, at most 64 */
+  const char* level;    /* an instruction set such as "avx2" or "neon"; null: the best of this machine */
+  int32_t trust_digests; /* 1: do not compare the files with their sha-256; everything else is checked in any case */
+  void (*log)(void* user, const char* message); /* null: nothing is told */
+  void* user;
+} weft_options;
+
+#define WEFT_OPTIONS_INIT {sizeof(weft_options), 0, NULL, 0, NULL, NULL}
+
+/* Opens the bundle in `folder`. `options` may be null. */
+WEFT_API weft_status weft_open(const char* folder, const weft_options* options, weft_model** model);
+
+/* The same from memory: `count` files, which must stay alive until weft_close. */
+typedef struct weft_file {
+  const char* name;
+  const void* data;
+  size_t bytes;
+} weft_file;
+WEFT_API weft_status weft_open_memory(const weft_file* files, size_t count, const weft_options* options, weft_model** model);
+
+WEFT_API void weft_close(weft_model* model); /* null is allowed */
+WEFT_API void weft_cancel(weft_model* model); /* ends the call that is running, and no later one */
+
+/* What the model is, as JSON: kind, dimension, max_tokens, level, threads, digest. It lives as long as the model. */
+WEFT_API const char* weft_info(const weft_model* model);
+
+/* Ids of a text. `count` receives how many there are; with fewer places than that the result is WEFT_ERROR_SPACE and
+ * nothing is written. `ids` may be null if `capacity` is 0. */
+enum { WEFT_ADD_SPECIAL = 1, WEFT_PARSE_SPECIAL = 2 };
+WEFT_API weft_status weft_tokenise(weft_model* model, const char* text, size_t bytes, uint32_t flags, int32_t* ids,
+                                   size_t capacity, size_t* count);
+/* The text of ids, with a zero at its end that `bytes` does not count. */
+WEFT_API weft_status weft_detokenise(weft_model* model, const int32_t* ids, size_t count, char* text, size_t capacity,
+                                     size_t* bytes);
+
+/* --- Embedding --- */
+
+typedef struct weft_embed_options {
+  size_t size;
+  const char* role;    /* "query", "document" or another prompt of the model; null: the prompt for any text, if it has one */
+  int32_t truncate;    /* 1: keep the beginning of a text that is too long; 0: that is WEFT_ERROR_TOO_LONG */
+} weft_embed_options;
+
+#define WEFT_EMBED_OPTIONS_INIT {sizeof(weft_embed_options), NULL, 0}
+
+WEFT_API size_t weft_dimension(const weft_model* model); /* numbers of a vector; 0 for a model that does not embed */
+/* One vector for each text: `vectors` has room for count * weft_dimension() numbers. */
+WEFT_API weft_status weft_embed(weft_model* model, const char* const* texts, size_t count,
+                                const weft_embed_options* options, float* vectors);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* WEFT_H */

@@ -1,0 +1,92 @@
+"""libweft through ctypes, as a host in another language calls it: weft.h, declared once more."""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIBRARY = ROOT / "build" / "dev" / "libweft.so"
+
+INPUT, TOO_LONG, FORMAT, UNSUPPORTED, NOT_FOUND, MEMORY, SPACE, CANCELLED = range(1, 9)
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("threads", ctypes.c_int32),
+        ("level", ctypes.c_char_p),
+        ("trust_digests", ctypes.c_int32),
+        ("log", ctypes.c_void_p),
+        ("user", ctypes.c_void_p),
+    ]
+
+
+class EmbedOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("role", ctypes.c_char_p), ("truncate", ctypes.c_int32)]
+
+
+class StatusError(Exception):
+    """A call that failed: its status and its message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status, self.message = status, message
+
+
+def load() -> ctypes.CDLL:
+    """The library; a test that needs it is skipped where it was not built."""
+    if not LIBRARY.is_file():
+        pytest.skip("libweft.so is not built here: `make capi` builds it")
+    library = ctypes.CDLL(str(LIBRARY))
+    library.weft_last_error.restype = library.weft_info.restype = ctypes.c_char_p
+    library.weft_dimension.restype = ctypes.c_size_t
+    library.weft_dimension.argtypes = library.weft_info.argtypes = library.weft_close.argtypes = [ctypes.c_void_p]
+    library.weft_cancel.argtypes = [ctypes.c_void_p]
+    return library
+
+
+class Model:
+    """An open bundle; a context."""
+
+    def __init__(self, folder: Path, *, level: str | None = None, threads: int = 1, trust: bool = False) -> None:
+        self.library, self.handle = load(), ctypes.c_void_p()
+        named = None if level is None else level.encode()
+        options = Options(ctypes.sizeof(Options), threads, named, int(trust), None, None)
+        self.check(self.library.weft_open(str(folder).encode(), ctypes.byref(options), ctypes.byref(self.handle)))
+
+    def check(self, status: int) -> None:
+        if status:
+            raise StatusError(status, self.library.weft_last_error().decode())
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.library.weft_close(self.handle)
+
+    @property
+    def info(self) -> str:
+        return self.library.weft_info(self.handle).decode()
+
+    def embed(self, texts: Sequence[str], *, role: str | None = None, truncate: bool = False) -> np.ndarray:
+        out = np.zeros((len(texts), self.library.weft_dimension(self.handle)), np.float32)
+        given = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        named = None if role is None else role.encode()
+        options = EmbedOptions(ctypes.sizeof(EmbedOptions), named, int(truncate))
+        place = out.ctypes.data_as(ctypes.c_void_p)
+        self.check(
+            self.library.weft_embed(self.handle, given, ctypes.c_size_t(len(texts)), ctypes.byref(options), place)
+        )
+        return out
+
+    def tokenise(self, text: str, flags: int = 1) -> list[int]:
+        raw, count = text.encode(), ctypes.c_size_t()
+        call = self.library.weft_tokenise
+        size = ctypes.c_size_t(len(raw))
+        call(self.handle, raw, size, flags, None, ctypes.c_size_t(0), ctypes.byref(count))
+        ids = (ctypes.c_int32 * max(count.value, 1))()
+        self.check(call(self.handle, raw, size, flags, ids, count, ctypes.byref(count)))
+        return list(ids[: count.value])

@@ -1,0 +1,175 @@
+"""Writing a bundle: what `weft export` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import weft
+from weft._core import verify_program
+from weft.embed.recipe import entry_of, read_recipe
+from weft.errors import InputError, UnsupportedError
+from weft.export import tokenizers
+from weft.export.writing import BundleFolder, Shards
+from weft.frozen import frozen
+from weft.models import model_module
+from weft.runtime import Encoder, open_checkpoint
+from weft.weights.sources import locate
+
+if TYPE_CHECKING:
+    from weft.embed.recipe import Recipe
+    from weft.runtime import Checkpoint
+    from weft.runtime.prepared import Prepared
+    from weft.text import Tokenizer
+    from weft.weights.sources import Located
+
+SHARD_BYTES = 256 << 20
+PURPOSES = ("embed", "generate")
+PROGRAM = "program.json"
+STACK = "stack:"
+
+
+@frozen
+class Exported:
+    """A bundle that was written: `digest` is the sha-256 of its manifest, which lists those of all other files."""
+
+    path: Path
+    kind: str
+    files: int
+    nbytes: int
+    digest: str
+
+
+def export(
+    model: str,
+    output: Path,
+    *,
+    purpose: str | None = None,
+    compute: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    overwrite: bool = False,
+    offline: bool | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> Exported:
+    """Write `model` to the folder `output`; `tell` gets the bytes of weights written, and of all.
+
+    `purpose` is "embed" or "generate"; without it, what the model is for. `compute` is the arithmetic of activations:
+    without it f32. The program is planned for the instruction set that runs here, or WEFT_ISA; one in f32 is the same
+    for all of them.
+    """
+    if purpose not in (None, *PURPOSES):
+        raise InputError("export", f"must be one of {', '.join(PURPOSES)}", field="purpose", given=purpose)
+    located = locate(model, offline=offline)
+    checkpoint = open_checkpoint(located.path.absolute())
+    if (purpose or _purpose_of(located, checkpoint)) == "generate":
+        raise UnsupportedError("export", "only models that embed can be exported yet", field="model", given=model)
+    source = _Encoding(located, checkpoint, compute or "f32")
+    return _write(source, output, located.spec, shard_bytes, overwrite, tell)
+
+
+def _purpose_of(located: Located, checkpoint: Checkpoint) -> str:
+    with checkpoint.naming():
+        decodes = model_module(checkpoint.model_type).KIND == "decoder"
+    embeds = entry_of(located) is not None or (checkpoint.path / "modules.json").is_file()
+    return "generate" if decodes and not embeds else "embed"
+
+
+class _Encoding:
+    """A model that embeds, as a bundle has it."""
+
+    kind = "encoder"
+    program = "vectors"
+
+    def __init__(self, located: Located, checkpoint: Checkpoint, compute: str) -> None:
+        self.recipe: Recipe = read_recipe(checkpoint, entry_of(located), None)
+        if self.recipe.lower:
+            what = "texts are converted to lower case before this model's tokenizer, which bundles cannot"
+            raise UnsupportedError("export", what)
+        if self.recipe.dimensions is not None:
+            raise UnsupportedError("export", "this model shortens its vectors, which bundles cannot")
+        self.checkpoint = self.recipe.with_dense(checkpoint)
+        self.encoder = Encoder(
+            self.checkpoint, self.recipe.head(self.recipe.normalise), compute=compute, threads=1, backend="cpu"
+        )
+        self.prepared: Prepared = self.encoder.prepared
+        self.compute, self.level = compute, self.encoder.info["level"]
+
+    def about(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """The part of the manifest that says how texts become vectors."""
+        special = [text for text, _, is_special in tokenizer.added_tokens if is_special]
+        prompts = self.recipe.used_prompts()
+        for name, prompt in prompts.items():
+            if any(token in prompt for token in special):
+                raise UnsupportedError("export", f"the prompt {name!r} has a special token in it, which bundles cannot")
+        return {
+            "embed": {
+                "pooling": self.recipe.pooling,
+                "normalise": self.recipe.normalise,
+                "dimension": self.encoder.dimension,
+                "max_tokens": min(self.recipe.max_tokens, self.encoder.max_tokens),
+                "prompts": prompts,
+                "skips": not self.recipe.include_prompt,
+                "similarity": self.recipe.similarity,
+            }
+        }
+
+
+def _write(
+    source: _Encoding,
+    output: Path,
+    name: str,
+    shard_bytes: int,
+    overwrite: bool,
+    tell: Callable[[int, int], None] | None,
+) -> Exported:
+    prepared = source.prepared
+    verify_program(prepared.json)  # what the host will say of it, before anything is written
+    with BundleFolder(output, overwrite=overwrite) as folder:
+        tokenizer, about, content = tokenizers.described(source.checkpoint)
+        folder.write(tokenizers.FILE, content)
+        folder.write(PROGRAM, prepared.json.encode())
+        shards = Shards(folder.folder, shard_bytes)
+        done = 0
+        for tensor, dtype, shape, data in _tensors(source.checkpoint, prepared):
+            shards.add(tensor, dtype, shape, data)
+            done += memoryview(data).nbytes
+            if tell is not None:
+                tell(done, max(source.checkpoint.size_bytes, done))
+        shards.finish()
+        folder.files.update(shards.files)
+        manifest = {
+            "weft": weft.__version__,
+            "kind": source.kind,
+            "name": name,
+            "model_type": source.checkpoint.model_type,
+            "compute": source.compute,
+            "planned_for": source.level,
+            "programs": {source.program: PROGRAM},
+            "tokenizer": about,
+            **source.about(tokenizer),
+            "weights": shards.tensors,
+        }
+        nbytes = sum(entry["bytes"] for entry in folder.files.values())
+        count = len(folder.files) + 1
+        return Exported(output, source.kind, count, nbytes, folder.finish(manifest))
+
+
+def _tensors(checkpoint: Checkpoint, prepared: Prepared) -> Iterator[tuple[str, str, tuple[int, ...], Any]]:
+    """Name, type, shape and bytes of each weight, rows in the program's order; vectors are float32."""
+    for name, shape, layout in prepared.weights:
+        if layout.startswith(STACK):
+            what = f"{name} is a stack of experts: mixtures cannot be exported yet"
+            raise UnsupportedError("export", what)
+        constant = prepared.constants.get(name)
+        if constant is not None:
+            yield name, "f32", shape, constant
+            continue
+        tensor = checkpoint.tensor(name, shape)
+        if layout == "vector":
+            yield name, "f32", shape, tensor.numpy().astype("<f4").reshape(-1)
+            continue
+        if tensor.plus_one:
+            raise UnsupportedError("export", f"{name} is a matrix plus one, which no model has")
+        taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])
+        yield name, taken.view.dtype.name, shape, taken.view.buffer()
