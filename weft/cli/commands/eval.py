@@ -246,7 +246,7 @@ def sts(
     \b
     Examples:
       weft eval sts all-MiniLM-L6-v2 sts-test.csv
-      weft eval sts all-MiniLM-L6-v2 sts-test.csv --compute f32 --compute int8 --against all-MiniLM-L6-v2
+      weft eval sts all-MiniLM-L6-v2 sts.csv --compute f32 --compute int8 --against all-MiniLM-L6-v2
     """
     from weft.measure import Pairs
 

@@ -105,7 +105,7 @@ def command(
     as_json: bool,
     threads: int | None,
 ) -> None:
-    """Write MODEL, a GGUF file or a folder, in fewer bits: as GGUF, or as a folder of integers.
+    """Write MODEL in fewer bits: as GGUF, or as a folder of integers.
 
     The scales of each block are searched, so that less is lost than by rounding. Types with _m and _s give the
     matrices that matter most more bits. Rows that do not fit a type's blocks get the next wider one that they fit. What
