@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": (
         "progress",
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
-        *("weights", "weights/sources", "quantise", "text", "embed", "rerank"),
+        *("weights", "weights/sources", "quantise", "text", "embed", "rerank", "_core"),
     ),
     "classify": ("embed", "rerank", "tiny", "train", "text", "weights"),
     "distill": ("train", "classify", "graph", "generate", "embed", "weights", "__init__"),

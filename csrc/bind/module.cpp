@@ -13,6 +13,7 @@ void bind_quant(nb::module_& module);
 void bind_text(nb::module_& module);
 void bind_pair(nb::module_& module);
 void bind_tiny(nb::module_& module);
+void bind_train(nb::module_& module);
 void bind_transport(nb::module_& module);
 void bind_vectors(nb::module_& module);
 
@@ -61,6 +62,8 @@ NB_MODULE(_core, module) {
   bind_text(text);
   nb::module_ tiny = module.def_submodule("tiny");
   bind_tiny(tiny);
+  nb::module_ train = module.def_submodule("train");
+  bind_train(train);
   nb::module_ transport = module.def_submodule("transport");
   bind_transport(transport);
   nb::module_ vectors = module.def_submodule("vectors");

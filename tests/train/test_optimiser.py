@@ -30,6 +30,31 @@ def test_adamw_is_its_formula(shape, decay, monkeypatch):
     np.testing.assert_allclose(parameters["w"], exact, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_adamw_rounds_every_operation_by_itself(threads, monkeypatch):
+    """The bits of the formula in numpy's float32, whatever the blocks and the threads."""
+    monkeypatch.setattr("weft.train.optimiser.BLOCK", 37)
+    rng = np.random.default_rng(1)
+    value, first, second, change = (rng.standard_normal((30, 35)).astype(np.float32) for _ in range(4))
+    second = np.square(second)
+    rule, number, rate = AdamW(decay=0.01), 7, 2e-3
+    parameters, means = {"w": value.copy()}, ({"w": first.copy()}, {"w": second.copy()})
+    rule.step(number, rate, parameters, {"w": change}, means, threads)
+
+    first = first * np.float32(0.9) + np.float32(1.0 - 0.9) * change
+    second = second * np.float32(0.999) + np.float32(1.0 - 0.999) * change * change
+    root = np.sqrt(second) / np.float32(math.sqrt(1.0 - 0.999**number)) + np.float32(1e-8)
+    value = value * np.float32(1.0 - rate * 0.01) - np.float32(rate / (1.0 - 0.9**number)) * (first / root)
+    for found, wanted in ((parameters, value), (means[0], first), (means[1], second)):
+        np.testing.assert_array_equal(found["w"], wanted)
+
+
+def test_norms_do_not_depend_on_threads():
+    gradient = {"a": np.random.default_rng(2).standard_normal(1 << 20).astype(np.float32)}
+    wanted = math.sqrt(np.sum(np.square(gradient["a"], dtype=np.float64)))
+    assert clip(gradient, 0, 1) == clip(gradient, 0, 3) == pytest.approx(wanted, rel=1e-14)
+
+
 def test_schedules_rise_and_fall():
     cosine = Schedule(2.0, 110, "cosine", 10)
     assert [cosine.at(step) for step in (0, 5, 10, 60, 110)] == pytest.approx([0, 1.0, 2.0, 1.0, 0.0])

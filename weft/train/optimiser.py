@@ -19,7 +19,7 @@ Arrays = dict[str, "np.ndarray"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-BLOCK = 1 << 15  # numbers at a time, so that what is computed between stays in the cache
+BLOCK = 1 << 16  # numbers that a thread takes at a time
 SCHEDULES = ("constant", "linear", "cosine")
 
 
@@ -99,27 +99,36 @@ class AdamW:
         second: np.ndarray,
         change: np.ndarray,
     ) -> None:
-        import numpy as np
+        from weft._core.train import adamw
 
-        first_part, second_part = 1.0 - self.beta1**number, 1.0 - self.beta2**number
-        first *= np.float32(self.beta1)
-        first += np.float32(1.0 - self.beta1) * change
-        second *= np.float32(self.beta2)
-        second += np.float32(1.0 - self.beta2) * change * change
-        if decay:
-            value *= np.float32(1.0 - rate * decay)
-        root = np.sqrt(second) / np.float32(math.sqrt(second_part)) + np.float32(self.eps)
-        value -= np.float32(rate / first_part) * (first / root)
+        kept = 1.0 - rate * decay
+        root, scaled = math.sqrt(1.0 - self.beta2**number), rate / (1.0 - self.beta1**number)
+        adamw(
+            change,
+            value,
+            first,
+            second,
+            self.beta1,
+            1.0 - self.beta1,
+            self.beta2,
+            1.0 - self.beta2,
+            kept,
+            root,
+            self.eps,
+            scaled,
+        )
 
 
 def clip(gradient: Arrays, most: float, threads: int = 1) -> float:
     """Scale the gradient down, in place, so that its norm is at most `most`, 0 for any; returns the norm it had."""
     import numpy as np
 
+    from weft._core.train import sum_of_squares
+
     flat = [value.reshape(-1) for _, value in sorted(gradient.items())]
     blocks = [value[first : first + BLOCK] for value in flat for first in range(0, value.size, BLOCK)]
     squares = 0.0
-    for found in together(lambda block: float(np.sum(np.square(block, dtype=np.float64))), blocks, threads):
+    for found in together(sum_of_squares, blocks, threads):
         squares += found
     norm = math.sqrt(squares)
     if not math.isfinite(norm):
