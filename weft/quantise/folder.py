@@ -1,6 +1,6 @@
 """A Hugging Face folder with its matrices as integers: compressed-tensors' pack-quantized layout, module by module.
 
-Others read it too: transformers with compressed-tensors, vLLM. Everything else in the folder travels along. A run that
+transformers with compressed-tensors reads int8 and int4, too. Everything else in the folder travels along. A run that
 was stopped goes on where it was; the output appears when it is complete, so a folder of that name is always whole.
 """
 

@@ -116,7 +116,7 @@ def command(
 
     int8, int4 and int4-asym make a folder of a folder: integers of 8 bits with a scale for each row, or of 4 bits with
     a scale, and for int4-asym a zero point, for each --group of columns. Its layout is that of compressed-tensors,
-    which transformers and vLLM read too; tokenizer, template and all else that was in the folder go along.
+    of which transformers reads int8 and int4 too; tokenizer, template and all else that was in the folder go along.
 
     \b
     Examples:
