@@ -14,8 +14,7 @@ from weft.frozen import frozen
 from weft.measure.windows import STRIDE, WINDOW, Window, halves, sliding
 from weft.runtime.checkpoint import open_checkpoint
 from weft.runtime.decoder import Decoder
-from weft.runtime.paged.holding import slots_of
-from weft.runtime.steps import build_step
+from weft.train.measure import chosen_logits
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -194,28 +193,9 @@ def scored_logits(
     read = ids[window.first : window.last - 1].copy()  # the last token is only guessed
     if bos is not None:
         read[0] = bos
-    holding = decoder.holding()
-    holding.grow(len(read))
-    skipped = window.scored - 1 - window.first  # tokens whose guesses do not count
-    try:
-        for first in range(0, len(read), CHUNK):
-            part = read[first : first + CHUNK]
-            rows = np.arange(max(0, skipped - first), len(part), dtype=np.int32)
-            holding.ready()
-            step = build_step(
-                [part],
-                starts=[first],
-                rows=rows if len(rows) else np.array([len(part) - 1], np.int32),
-                pages=[holding.row],
-                slots=slots_of([holding]),
-                adapters=None if adapter is None else [adapter.index],
-            )
-            logits = decoder.run(step)
-            holding.advance()
-            if len(rows):
-                yield window.first + first + rows + 1, logits
-    finally:
-        holding.release()
+    scored = np.arange(len(read)) >= window.scored - 1 - window.first
+    for places, logits in chosen_logits(decoder, read, scored, adapter, CHUNK):
+        yield window.first + places + 1, logits
 
 
 def losses_of(logits: np.ndarray, wanted: np.ndarray) -> np.ndarray:

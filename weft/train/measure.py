@@ -98,15 +98,26 @@ def evaluate(model: str | os.PathLike[str], data: Data, **options: Any) -> Measu
 
 def measured(decoder: Decoder, lesson: Lesson, adapter: Adapter | None = None) -> Measured:
     """The measure of one sequence; its logits are never in memory together."""
+    total, right, targets = 0.0, 0, lesson.targets
+    for places, logits in chosen_logits(decoder, lesson.ids[:-1], lesson.shares[1:] != 0, adapter):
+        wanted = lesson.ids[places + 1]
+        total += math.fsum(_losses(logits, wanted).tolist())
+        right += int((logits.argmax(axis=1) == wanted).sum())
+    return Measured(total, targets, right, exact=int(right == targets))
+
+
+def chosen_logits(
+    decoder: Decoder, ids: np.ndarray, chosen: np.ndarray, adapter: Adapter | None = None, chunk: int = CHUNK
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Read a sequence, `chunk` tokens at a time: the places of the tokens chosen, and the logits after them."""
     import numpy as np
 
     holding = decoder.holding()
-    holding.grow(len(lesson.ids))
-    total, right, targets = 0.0, 0, lesson.targets
+    holding.grow(len(ids))
     try:
-        for first in range(0, len(lesson.ids) - 1, CHUNK):
-            part = lesson.ids[first : min(first + CHUNK, len(lesson.ids) - 1)]
-            rows = np.flatnonzero(lesson.shares[first + 1 : first + 1 + len(part)]).astype(np.int32)
+        for first in range(0, len(ids), chunk):
+            part = ids[first : first + chunk]
+            rows = np.flatnonzero(chosen[first : first + chunk]).astype(np.int32)
             holding.ready()
             step = build_step(
                 [part],
@@ -119,12 +130,9 @@ def measured(decoder: Decoder, lesson: Lesson, adapter: Adapter | None = None) -
             logits = decoder.run(step)
             holding.advance()
             if len(rows):
-                wanted = lesson.ids[first + 1 + rows]
-                total += math.fsum(_losses(logits, wanted).tolist())
-                right += int((logits.argmax(axis=1) == wanted).sum())
+                yield first + rows, logits
     finally:
         holding.release()
-    return Measured(total, targets, right, exact=int(right == targets))
 
 
 def _losses(logits: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -12,6 +12,19 @@ from weft.cli import options, screen
 from weft.computes import ENCODER_COMPUTES
 
 
+def _windows(function: Any) -> Any:
+    """The options of what is read of a text, and how."""
+    size, least = click.IntRange(4), click.IntRange(1)
+    between = "Tokens between windows (default: 256, at most half a window)."
+    for option in (
+        click.option("--tokens", type=click.IntRange(2), metavar="N", help="Only the first N tokens of TEXT."),
+        click.option("--stride", type=least, metavar="N", help=between),
+        click.option("--window", type=size, default=512, show_default=True, metavar="N", help="Tokens of a window."),
+    ):
+        function = option(function)
+    return function
+
+
 @click.group()
 def command() -> None:
     """Measure what models know and what smaller files lose.
@@ -84,16 +97,7 @@ def rows(model: str, data: Path, each: bool, as_json: bool, **given: Any) -> Non
 @command.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.argument("text", type=click.Path(path_type=Path), metavar="TEXT")
-@click.option(
-    "--window", type=click.IntRange(4), default=512, show_default=True, metavar="N", help="Tokens of a window."
-)
-@click.option(
-    "--stride",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Tokens between windows (default: 256, at most half a window).",
-)
-@click.option("--tokens", type=click.IntRange(2), metavar="N", help="Only the first N tokens of TEXT.")
+@_windows
 @click.option("--llama", is_flag=True, help="llama.cpp's windows: side by side, the second half of each is scored.")
 @click.option(
     "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw size against perplexity into this file."
@@ -154,16 +158,7 @@ def ppl(models: tuple[str, ...], text: Path, svg: Path | None, as_json: bool, **
 @click.argument("a")
 @click.argument("b")
 @click.argument("text", type=click.Path(path_type=Path))
-@click.option(
-    "--window", type=click.IntRange(4), default=512, show_default=True, metavar="N", help="Tokens of a window."
-)
-@click.option(
-    "--stride",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Tokens between windows (default: 256, at most half a window).",
-)
-@click.option("--tokens", type=click.IntRange(2), metavar="N", help="Only the first N tokens of TEXT.")
+@_windows
 @click.option(
     "--worst", "shown", type=click.IntRange(0), default=5, show_default=True, metavar="N", help="Positions shown."
 )
