@@ -3,9 +3,12 @@
     python benchmarks/rounding.py MODEL CALIBRATION.txt TEST.txt --types q4_0 q4_k_m --tokens 4096
 
 Prints a line of JSON for each file, which is written to a temporary folder. The reference is MODEL itself, in f32.
+The ways `llama.cpp` and `llama.cpp-importance` have the same plan, with blocks rounded by ggml-quants.c: `--peer` is a
+shared library of that (see tests/golden/encode/make_encode.py).
 """
 
 import argparse
+import ctypes
 import json
 import tempfile
 import time
@@ -16,8 +19,10 @@ import numpy as np
 
 from weft.quantise import Calibration, Quantising
 from weft.runtime import Decoder, open_checkpoint
+from weft.weights import open_gguf
 
 WINDOW = 512
+KEPT = 4 << 30  # bytes of the reference's log-probabilities that are kept for the next file
 
 
 def logits(path: Path, ids: np.ndarray, threads: int) -> Iterator[np.ndarray]:
@@ -29,10 +34,28 @@ def logits(path: Path, ids: np.ndarray, threads: int) -> Iterator[np.ndarray]:
         yield wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
 
 
-def measured(path: Path, reference: Path, ids: np.ndarray, threads: int) -> dict[str, float]:
+class Reference:
+    """The model that all are compared with; what it says of each window is kept where it fits."""
+
+    def __init__(self, path: Path, ids: np.ndarray, threads: int) -> None:
+        self.path, self.ids, self.threads = path, ids, threads
+        self.kept: list[np.ndarray] = []
+
+    def logits(self) -> Iterator[np.ndarray]:
+        if self.kept:
+            yield from self.kept
+            return
+        for one in logits(self.path, self.ids, self.threads):
+            if len(self.ids) * one.shape[1] * 4 <= KEPT:
+                self.kept.append(one.astype(np.float32))
+            yield one
+
+
+def measured(path: Path, reference: Reference) -> dict[str, float]:
+    ids = reference.ids
     loss = divergence = same = 0.0
     count = rows = 0
-    for number, (own, true) in enumerate(zip(logits(path, ids, threads), logits(reference, ids, threads))):
+    for number, (own, true) in enumerate(zip(logits(path, ids, reference.threads), reference.logits())):
         window = ids[number * WINDOW : number * WINDOW + WINDOW]
         loss -= float(own[np.arange(len(window) - 1), window[1:]].sum())
         divergence += float((np.exp(true) * (true - own)).sum())
@@ -40,6 +63,25 @@ def measured(path: Path, reference: Path, ids: np.ndarray, threads: int) -> dict
         count, rows = count + len(window) - 1, rows + len(window)
     found = {"perplexity": np.exp(loss / count), "divergence": divergence / rows, "same_first": same / rows}
     return {name: round(float(value), 5) for name, value in found.items()}
+
+
+def rounded_by_peer(path: Path, model: Path, library: str, importance: dict[str, np.ndarray] | None) -> None:
+    """The blocks of a file that was written of `model`, rounded again by llama.cpp; types and places stay."""
+    loaded = ctypes.CDLL(library)
+    with open_gguf(model) as source, open_gguf(path) as made, open(path, "r+b") as file:
+        for name, view in made.tensors.items():
+            if view.dtype.name in ("f32", "f16", "bf16"):
+                continue
+            values = np.ascontiguousarray(source[name].numpy(), np.float32).reshape(-1, view.shape[-1])
+            weights = None if importance is None else importance.get(name)
+            weights = None if weights is None else np.ascontiguousarray(weights, np.float32)
+            out = np.empty(view.nbytes, np.uint8)
+            function = getattr(loaded, "quantize_" + view.dtype.name.replace("_k", "_K"))
+            function.restype = ctypes.c_size_t
+            places = [None if a is None else a.ctypes.data_as(ctypes.c_void_p) for a in (values, out, weights)]
+            function(places[0], places[1], ctypes.c_int64(len(values)), ctypes.c_int64(values.shape[1]), places[2])
+            file.seek(view._start)
+            file.write(out.tobytes())
 
 
 def main() -> None:
@@ -52,10 +94,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--calibration-tokens", type=int, default=16384)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peer", default="", help="a shared library of ggml-quants.c, for the ways of llama.cpp")
     given = parser.parse_args()
     tokenizer = open_checkpoint(given.model).tokenizer()
     ids = np.asarray(tokenizer.encode(given.test.read_text(encoding="utf-8"))[: given.tokens], np.int32)
-    print(json.dumps({"type": "reference", **measured(given.model, given.model, ids, given.threads)}), flush=True)
+    reference = Reference(given.model, ids, given.threads)
+    print(json.dumps({"type": "reference", **measured(given.model, reference)}), flush=True)
     text = given.calibration.read_text(encoding="utf-8")[: given.calibration_tokens * 12]
     work = Calibration(given.model, text, tokens=given.calibration_tokens, threads=given.threads)
     seen = {name: one.mean for name, one in work.importance().items()}
@@ -63,14 +107,16 @@ def main() -> None:
         for kind in given.types:
             for way in given.ways:
                 path = Path(folder) / "out.gguf"
-                more = {} if way == "plain" else {"importance": seen}
+                more = {} if way in ("plain", "llama.cpp") else {"importance": seen}
                 if way == "feedback":
                     more["feedback"] = work
                 began = time.perf_counter()
                 list(Quantising(given.model, path, type=kind, threads=given.threads, overwrite=True, **more))
+                if way.startswith("llama.cpp"):
+                    rounded_by_peer(path, given.model, given.peer, more.get("importance"))
                 took = round(time.perf_counter() - began, 1)
                 row = {"type": kind, "way": way, "bytes": path.stat().st_size, "seconds": took}
-                print(json.dumps({**row, **measured(path, given.model, ids, given.threads)}), flush=True)
+                print(json.dumps({**row, **measured(path, reference)}), flush=True)
 
 
 if __name__ == "__main__":
