@@ -44,6 +44,7 @@ constexpr int64_t kMaxHead = 512;    // channels of a head: what the scratch mem
 constexpr int64_t kMaxHeads = 4096;  // of queries
 constexpr int64_t kHalfHead = 128, kBiases = 16384;                        // weft/ops/attention.py
 constexpr int64_t kBf16Step = 32, kBf16Depth = 1 << 14, kHalfDepth = 1 << 15;  // weft/ops/matmul.py
+constexpr int64_t kHadamard = 1 << 18;  // weft/ops/hadamard.py
 constexpr int64_t kI8Step = 64, kI8Depth = 8192, kI8Columns = 3072;        // weft/ops/quant.py
 
 const Linear kT{1, 0, 0, 0}, kL{0, 0, 1, 0};
@@ -110,6 +111,16 @@ Specs layer_norm(const Site& site) { return check_norm(site, 1, 2), as_first(sit
 Specs add_rms_norm(const Site& site) { return as_both(site), check_norm(site, 2, 1), Specs{site.at(0), site.at(0)}; }
 Specs add_layer_norm(const Site& site) { return as_both(site), check_norm(site, 2, 2), as_first(site); }
 Specs last_axis(const Site& site) { return last_of(site, site.at(0)), as_first(site); }
+
+Specs hadamard(const Site& site) {
+  const int64_t width = width_of(site, site.at(0)), size = site.integer("size"), stride = site.integer("stride");
+  site.need(size > 0 && (size & (size - 1)) == 0 && stride > 0, "size must be a power of two, stride above zero");
+  site.need(width > 0 && width <= kHadamard && size <= width && stride <= width && width % (size * stride) == 0, "rows must be whole parts, at most 262144 columns");
+  const int64_t parts = width / (size * stride);
+  const Spec* factor = site.operand(1);
+  site.need(factor ? is_vector(*factor, constant(parts * parts)) : parts == 1, "the factor must be f32, one number for each pair of parts");
+  return as_first(site);
+}
 
 Spec in_blocks(const Site& site, const Spec& x) {
   const int64_t block = site.integer("block");
@@ -316,6 +327,7 @@ const Rule kRules[] = {
     {"gated", "aa", "kind:K", "01", as_both},
     {"gated_a8", "aa", "kind:K block:i", "", gated_a8},
     {"gated_clamped", "aa", "limit:f alpha:f", "01", gated_clamped},
+    {"hadamard", "aw?", "size:i stride:i inverse:b", "0", hadamard},
     {"kv_write", "aakPSG", "", "", kv_write},
     {"l2_normalise", "a", "eps:f", "0", last_axis},
     {"layer_norm", "aww", "eps:f", "0", layer_norm},

@@ -40,7 +40,8 @@ LEARNING = (
     "dropout",
 )  # imported where one of them is asked for
 FAMILIES = (
-    "elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "paged", "recurrent", "reduce", "experts"
+    "elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "paged", "recurrent", "reduce", "experts",
+    "hadamard",
 )  # fmt: skip
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.

@@ -12,6 +12,7 @@ ROW_BY_ROW = (
     "add_rms_norm",
     "dropout",
     "gated",
+    "hadamard",
     "l2_normalise",
     "layer_norm",
     "matmul",
