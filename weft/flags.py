@@ -160,6 +160,12 @@ FLAGS = (
         None,
         "Memory for the experts of a mixture, such as 4G; empty means all of them, or what memory has room for.",
     ),
+    Flag(
+        "WEFT_GPU_MEMORY",
+        "size",
+        None,
+        "Memory of a GPU that weft may use, such as 8G; empty means what is free, where the driver says it.",
+    ),
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
     Flag(

@@ -309,6 +309,15 @@ class Backend(ABC):
     def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
         """The states of a model, all zeros."""
 
+    def page_limit(self, wanted: Sequence[WantedState]) -> int | None:
+        """The most pages that states can have, where something besides memory limits them."""
+        return None
+
+    @property
+    def memory(self) -> tuple[int, str] | None:
+        """Bytes that are free for models, and where the number comes from; None where they are the machine's own."""
+        return None
+
     @abstractmethod
     def adapter_table(self, wanted: WantedTable) -> AdapterTable: ...
 

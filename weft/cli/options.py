@@ -203,7 +203,7 @@ LOADING = ("threads", "context", "compute", "kv_dtype", "expert_bytes")
 
 def loading() -> Callable[[F], F]:
     """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
-    return together(threads(), context(), decoder_compute(), kv_dtype(), expert_memory())
+    return together(threads(), device(), context(), decoder_compute(), kv_dtype(), expert_memory())
 
 
 SAMPLING = (

@@ -18,6 +18,7 @@ from weft.runtime.memory import (
     ContextPlan,
     ExpertPlan,
     Experts,
+    FreeMemory,
     StatePlan,
     experts_of,
     free_memory,
@@ -155,7 +156,8 @@ class Decoder:
     def _context_plan(self) -> ContextPlan:
         page, beside = self._page_and_beside
         traced = self._prepared.facts["context"]
-        return plan_context(page, traced, beside, asked=self._asked_context, **self._asked_state)
+        plan = plan_context(page, traced, beside, asked=self._asked_context, free=self._free, **self._asked_state)
+        return plan.within(self._page_limit, asked=self._asked_context)
 
     @property
     def max_context(self) -> int:
@@ -165,7 +167,18 @@ class Decoder:
     @cached_property
     def _state_plan(self) -> StatePlan:
         page, beside = self._page_and_beside
-        return plan_state(page, self.max_context, beside, **self._asked_state)
+        plan = plan_state(page, self.max_context, beside, free=self._free, **self._asked_state)
+        return plan.within(self._page_limit)
+
+    @property
+    def _free(self) -> FreeMemory:
+        """What is free where the model runs."""
+        found = self.backend.memory
+        return free_memory() if found is None else FreeMemory(*found)
+
+    @property
+    def _page_limit(self) -> int | None:
+        return self.backend.page_limit(self._wanted_states)
 
     @cached_property
     def pages(self) -> PagePool:
@@ -276,7 +289,7 @@ class Decoder:
         beside = self.checkpoint.size_bytes - self._experts.all_bytes + self._work_bytes
         page, slot = self._state_bytes
         pages = least_pages(page, self._prepared.facts["context"], asked=self._asked_context, **self._asked_state)
-        return self._experts.plan(self._asked_experts, beside, pages * page + LEAST_SLOTS * slot)
+        return self._experts.plan(self._asked_experts, beside, pages * page + LEAST_SLOTS * slot, free=self._free)
 
     def _limit_experts(self) -> None:
         plan = self._expert_plan
@@ -291,7 +304,7 @@ class Decoder:
         return {"weights": self.checkpoint.size_bytes - missing, "work": self._work_bytes}
 
     def _check_memory(self) -> None:
-        plan, free = self.memory_plan(), free_memory()
+        plan, free = self.memory_plan(), self._free
         if sum(plan.values()) > SHARE * free.available_bytes:
             parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
             raise MemoryPlanError(

@@ -80,7 +80,13 @@ class ExpertPlan:
 
 
 def plan_experts(
-    all_bytes: int, least_bytes: int, beside_bytes: int, state_bytes: int, *, asked: int | None = None
+    all_bytes: int,
+    least_bytes: int,
+    beside_bytes: int,
+    state_bytes: int,
+    *,
+    asked: int | None = None,
+    free: FreeMemory | None = None,
 ) -> ExpertPlan:
     """The one rule for how much of `all_bytes` of experts stays in memory: what was `asked` for; else all of them, if
     `beside_bytes` of other weights and work and the least that the state takes fit beside them; else three quarters of
@@ -94,7 +100,7 @@ def plan_experts(
         if asked >= least_bytes:
             return ExpertPlan(asked, "as asked for", as_asked=True)
         return ExpertPlan(least_bytes, f"the least that the model runs with; {asked} bytes were asked for")
-    free = free_memory()
+    free = free or free_memory()
     left = int(SHARE * free.available_bytes) - beside_bytes
     if all_bytes + state_bytes <= left:
         return ExpertPlan(None, "all of them fit into memory")
@@ -109,6 +115,15 @@ class ContextPlan:
     tokens: int
     reason: str
 
+    def within(self, pages: int | None, *, asked: int | None) -> ContextPlan:
+        """At most what so many pages hold; MemoryPlanError where more was asked for."""
+        if pages is None or self.tokens <= pages * PAGE_TOKENS:
+            return self
+        if asked is not None:
+            what = f"the device holds {pages * PAGE_TOKENS} tokens of a layer in one piece"
+            raise MemoryPlanError("load", what, field="context", given=asked, advice="give a smaller context")
+        return ContextPlan(max(1, pages * PAGE_TOKENS), "what the device holds of a layer in one piece")
+
 
 def plan_context(
     page_bytes: int,
@@ -118,6 +133,7 @@ def plan_context(
     asked: int | None = None,
     kv_tokens: int | None = None,
     kv_bytes: int | None = None,
+    free: FreeMemory | None = None,
 ) -> ContextPlan:
     """The one rule for the longest sequence: what was `asked` for; else all that the model reads, its `positions`, if
     the KV cache that was asked for holds it, or else half of the memory that `beside_bytes` of weights and work leave.
@@ -130,7 +146,7 @@ def plan_context(
     whole = ContextPlan(positions, "all that the model reads")
     if kv_tokens is not None:
         return whole if kv_tokens >= positions else ContextPlan(max(1, kv_tokens), "kv_tokens")
-    free = free_memory()
+    free = free or free_memory()
     if kv_bytes is not None:
         room, reason = kv_bytes, "kv_bytes"
     elif free.available_bytes >= UNKNOWN:
@@ -172,9 +188,21 @@ class StatePlan:
     pages: int
     reason: str
 
+    def within(self, pages: int | None) -> StatePlan:
+        """At most so many pages."""
+        if pages is None or self.pages <= pages:
+            return self
+        return StatePlan(pages, "what the device holds of a layer in one piece")
+
 
 def plan_state(
-    page_bytes: int, context: int, beside_bytes: int, *, kv_tokens: int | None = None, kv_bytes: int | None = None
+    page_bytes: int,
+    context: int,
+    beside_bytes: int,
+    *,
+    kv_tokens: int | None = None,
+    kv_bytes: int | None = None,
+    free: FreeMemory | None = None,
 ) -> StatePlan:
     """How many pages the KV cache gets beside `beside_bytes` of weights and work: at least one whole context.
 
@@ -193,7 +221,7 @@ def plan_state(
         return StatePlan(max(least, pages_for(kv_tokens)), "kv_tokens, at least one context")
     if kv_bytes is not None:
         return _within(kv_bytes, page_bytes, least, context)
-    free = free_memory()
+    free = free or free_memory()
     if free.available_bytes >= UNKNOWN:
         return StatePlan(2 * least, "two contexts: what is free is not known")
     left = max(0, int(SHARE * free.available_bytes) - beside_bytes)
@@ -231,7 +259,9 @@ class Experts:
     least_bytes: int
     made: bool = False
 
-    def plan(self, asked: int | None, beside_bytes: int, state_bytes: int) -> ExpertPlan:
+    def plan(
+        self, asked: int | None, beside_bytes: int, state_bytes: int, *, free: FreeMemory | None = None
+    ) -> ExpertPlan:
         """How much of them stays in memory: see `plan_experts`. `asked` None is WEFT_EXPERT_MEMORY."""
         if asked is not None and (type(asked) is not int or asked < 0):
             raise InputError("load", "must be a whole number of bytes", field="expert_bytes", given=asked)
@@ -243,7 +273,7 @@ class Experts:
         if not self.names:
             return ExpertPlan(None, "none can be read when they are needed")
         asked = flags.get("WEFT_EXPERT_MEMORY") if asked is None else asked
-        return plan_experts(self.all_bytes, self.least_bytes, beside_bytes, state_bytes, asked=asked)
+        return plan_experts(self.all_bytes, self.least_bytes, beside_bytes, state_bytes, asked=asked, free=free)
 
     def announce(self, plan: ExpertPlan) -> None:
         """Log that not all of them stay; a warning where nobody asked for it, because it costs time."""

@@ -7,12 +7,7 @@ from gpus import ALL
 from test_models import ENCODERS, LIMIT, error_of
 
 import weft
-from weft.errors import BackendError
 from weft.runtime import Encoder, Head, open_checkpoint
-
-# Encoders without rotary positions, which have no shader yet.
-TYPES = ("bert", "roberta", "mpnet", "distilbert")
-RUNNING = [name for name in ENCODERS if tiny.CONFIGS[name]["model_type"] in TYPES]
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +16,13 @@ def folders(tmp_path_factory):
     return {name: tiny.write_folder(root / name, tiny.CONFIGS[name]) for name in ENCODERS}
 
 
-@pytest.mark.parametrize("name", RUNNING if ALL else ["bert"])
+@pytest.mark.parametrize("name", ENCODERS if ALL else ["bert", "modernbert"])
 def test_an_encoder_has_the_hidden_states_of_its_golden(gpu, folders, name):
     checkpoint = open_checkpoint(folders[name])
     encoder = Encoder(checkpoint, Head("mean"), backend=gpu)
     for length in tiny.lengths(tiny.CONFIGS[name])[: None if ALL else 1]:
         found = encoder.hidden_states(tiny.token_ids(tiny.CONFIGS[name], length))
         assert error_of(found, name) <= LIMIT
-
-
-def test_a_model_with_an_op_that_has_no_shader_is_refused_by_its_name(gpu, folders):
-    encoder = Encoder(open_checkpoint(folders["modernbert"]), Head("mean"), backend=gpu)
-    with pytest.raises(BackendError, match=r"\[modernbert\] the GPU backend has no rope_table; use the cpu"):
-        encoder.vectors([np.arange(5, dtype=np.int32)])
 
 
 def test_a_text_has_the_same_bits_in_every_batch(gpu, folders):

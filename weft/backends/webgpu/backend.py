@@ -24,10 +24,12 @@ from weft.backends.webgpu.device import Device, open_device
 from weft.backends.webgpu.executable import GpuExecutable
 from weft.backends.webgpu.launch import supports
 from weft.backends.webgpu.shader import FOLDER
+from weft.backends.webgpu.states import GpuStates, layer_array, layer_from, page_bytes
 from weft.backends.webgpu.weights import ROWS, VECTOR, DeviceWeight, GpuWeights, upload
 from weft.dtype import DType
 from weft.errors import UnsupportedError
 from weft.graph.program import Program
+from weft.ops.state import AdapterArray, KvArray, SlotArray
 
 READ_IN_ROWS = {"matmul": 1, "embedding": 1}  # ops that read a weight as it is stored, and which operand it is
 
@@ -69,12 +71,25 @@ class GpuBackend(Backend):
         return GpuWeights(self.device)
 
     def state_bytes(self, wanted: Sequence[WantedState]) -> tuple[int, int]:
-        if wanted:
-            raise UnsupportedError("gpu", "this backend keeps no state yet: it embeds", advice="use device cpu")
-        return 0, 0
+        return page_bytes(wanted), 0
+
+    def page_limit(self, wanted: Sequence[WantedState]) -> int | None:
+        """A layer's pages are one buffer."""
+        return min((self.device.largest_buffer // page_bytes([one]) for one in wanted), default=None)
+
+    @property
+    def memory(self) -> tuple[int, str] | None:
+        return self.device.free_memory()
 
     def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
-        raise UnsupportedError("gpu", "this backend keeps no state yet: it embeds", advice="use device cpu")
+        return GpuStates(self.device, wanted, pages)
+
+    def state_from(self, array: KvArray | SlotArray | AdapterArray) -> Any:
+        assert isinstance(array, KvArray)
+        return layer_from(self.device, array)
+
+    def state_to_array(self, state: Any) -> KvArray | SlotArray:
+        return layer_array(state)
 
     def adapter_table(self, wanted: WantedTable) -> AdapterTable:
         raise UnsupportedError("gpu", "adapters do not run on this backend yet", advice="use device cpu")

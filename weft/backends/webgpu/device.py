@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
+from weft.backends.webgpu.memory import free_memory
 from weft.backends.webgpu.shader import FIRST_BINDING, Shader, shader
 from weft.errors import BackendError, MemoryPlanError, NotFoundError
 from weft.frozen import frozen
@@ -124,6 +125,10 @@ class Device:
         """Bytes that one binding can have."""
         return min(self.limits["max-storage-buffer-binding-size"], self.limits["max-buffer-size"]) // 4 * 4
 
+    def free_memory(self) -> tuple[int, str] | None:
+        """Bytes free on the device and where the number comes from; None where they are the machine's."""
+        return free_memory(self.adapter, self.used_bytes)
+
     def buffer(self, nbytes: int, what: str, *, data: Any = None, readable: bool = False) -> Buffer:
         """Memory on the device: zeros, or these bytes. MemoryPlanError where it is more than one binding can have."""
         size = max(16, -(-nbytes // 16) * 16)
@@ -166,6 +171,17 @@ class Device:
         entries = [{"binding": at, "resource": resource} for at, resource in enumerate(resources)]
         assert len(entries) == FIRST_BINDING + len(written)
         return self.native.create_bind_group(layout=self.layout(written), entries=entries)
+
+    def copy(self, parts: Sequence[tuple[Buffer, int, int, int]]) -> None:
+        """Within buffers: from, to and how many bytes, whole words. By way of another one: none is copied to itself."""
+        between = Buffer(self, sum(nbytes for *_, nbytes in parts), None, readable=False)
+        encoder = self.native.create_command_encoder()
+        at = 0
+        for buffer, source, target, nbytes in parts:
+            encoder.copy_buffer_to_buffer(buffer.native, source, between.native, at, nbytes)
+            encoder.copy_buffer_to_buffer(between.native, at, buffer.native, target, nbytes)
+            at += nbytes
+        self.queue.submit([encoder.finish()])
 
 
 class Buffer:

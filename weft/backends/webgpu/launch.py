@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from weft.backends.base import fixed
 from weft.dtype import DType
 from weft.errors import BackendError
 from weft.frozen import frozen
@@ -25,7 +26,9 @@ LANES = 64  # of an elementwise launch
 PART = 32  # columns that a product adds up at a time; rows of weights are padded to it
 MANY = 1 << 62
 WORD = 4  # bytes
+TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
+PER_WORD = {"f32": 1, "f16": 2, "bf16": 2, "i8": 4}  # channels of a state's keys and values in a word: lib/pages.wgsl
 STORED = ("f32", "f16", "bf16")  # types that lib/weights.wgsl reads; others are widened when they are uploaded
 
 
@@ -66,6 +69,10 @@ class Call:
 
     def given(self, index: int) -> bool:
         return index < len(self.values) and self.values[index] is not None
+
+    def is_weight(self, index: int) -> bool:
+        value = self.values[index]
+        return value is not None and value.kind == "weight"
 
     def shape(self, index: int) -> tuple[Any, ...]:
         value = self.values[index]
@@ -130,16 +137,19 @@ def supports(op: str, dtypes: Sequence[DType]) -> bool:
         return names[0] in ("f32", "i32") and not (op == "matmul" and "i32" in names)
     if op == "attention":
         return all(name in ("f32", "i32", "f16", "bf16") for name in names)
-    if op in ("kv_write", "attention_paged"):
-        return all(name in ("f32", "i32", "f16", "bf16", "i8") for name in names)
+    if op in ("kv_write", "rope_write", "attention_paged"):
+        return all(name in ("i32", *PER_WORD) for name in names)
     return all(name in ("f32", "i32") for name in names)
 
 
 @kernel("add", "mul")
 def pairs(call: Call) -> Iterator[Launch]:
     total, period = count(call.shape(0)), count(call.shape(1))
-    places: dict[str, Any] = {"x": call.at(0), "y": call.at(1), "out": call.out(), "count": total, "period": period}
-    yield Launch(call.instr.op, (), places, (), total, LANES)
+    weight = call.is_weight(1)
+    places: dict[str, Any] = {"x": call.at(0), "y": 0 if weight else call.at(1), "out": call.out()}
+    places |= {"count": total, "period": period}
+    buffers = (call.vector(1),) if weight else ()
+    yield Launch(call.instr.op, (("WEIGHT", str(weight)),), places, buffers, total, LANES)
 
 
 @kernel("scale", "softcap", "activate")
@@ -265,6 +275,73 @@ def attention(call: Call) -> Iterator[Launch]:
     )
     defines += (("SLOTS", str(-(-dim // LANES))),)
     yield Launch("attention", defines, places, buffers, tokens * heads)
+
+
+def paged(call: Call, tokens: Form, first: int) -> tuple[dict[str, Any], Defines]:
+    """Where positions, segments and pages are, the operands from `first` on; and how the state before them is kept."""
+    state = call.values[first - 1]
+    assert state is not None
+    key_heads, dim = fixed(state.shape)
+    if dim > LARGEST_DIM:
+        raise BackendError(call.instr.op, f"heads have at most {LARGEST_DIM} channels on this backend", given=dim)
+    names = ("positions", "segments", "pages")
+    places: dict[str, Any] = {name: call.at(first + index) for index, name in enumerate(names)}
+    places |= {"tokens": tokens, "sequences": call.shape(first + 1)[0] - 1, "max_pages": call.shape(first + 2)[1]}
+    places |= {"key_heads": key_heads, "dim": dim}
+    return places, (("KV", state.dtype.name), ("PER", str(PER_WORD[state.dtype.name])))
+
+
+@kernel("kv_write")
+def kv_write(call: Call) -> Iterator[Launch]:
+    tokens, key_heads, _ = call.shape(0)
+    places, defines = paged(call, tokens, 3)
+    places |= {"k": call.at(0), "v": call.at(1)}
+    yield Launch("kv_write", defines, places, (call.bound(2).buffer,), tokens * (2 * key_heads))
+
+
+@kernel("rope_table")
+def rope_table(call: Call) -> Iterator[Launch]:
+    (pairs,) = call.shape(1)
+    total = count([*call.shape(0), pairs])
+    places = {"positions": call.at(0), "out": call.out(), "count": total, "pairs": pairs}
+    numbers = {"scale": float(call.attrs["scale"])}
+    yield Launch("rope_table", (), {**places, **numbers}, (call.vector(1),), total, LANES)
+
+
+@kernel("rope_turn")
+def rope_turn(call: Call) -> Iterator[Launch]:
+    tokens, heads, dim = call.shape(0)
+    if dim > LARGEST_DIM:
+        raise BackendError("rope_turn", f"heads have at most {LARGEST_DIM} channels on this backend", given=dim)
+    places: dict[str, Any] = {"x": call.at(0), "table": call.at(1), "out": call.out(), "rows": tokens * heads}
+    places |= {"heads": heads, "dim": dim, "pairs": call.shape(1)[1] // 2}
+    defines = (("INTERLEAVED", str(call.attrs["interleaved"])),)
+    yield Launch("rope_turn", defines, places, (), tokens * heads)
+
+
+@kernel("rope_write")
+def rope_write(call: Call) -> Iterator[Launch]:
+    tokens, heads, _ = call.shape(0)
+    places, defines = paged(call, tokens, 5)
+    places |= {name: call.at(index) for index, name in enumerate(("q", "k", "v", "table"))}
+    places |= {"out": call.out(), "heads": heads, "pairs": call.shape(3)[1] // 2}
+    defines += (("INTERLEAVED", str(call.attrs["interleaved"])),)
+    each = heads + 2 * call.shape(1)[1]
+    yield Launch("rope_write", defines, places, (call.bound(4).buffer,), tokens * each)
+
+
+@kernel("attention_paged")
+def attention_paged(call: Call) -> Iterator[Launch]:
+    tokens, heads, dim = call.shape(0)
+    places, defines = paged(call, tokens, 2)
+    places |= {"q": call.at(0), "out": call.out(), "heads": heads, "window": call.attrs["window"]}
+    places |= {"scale": float(call.attrs["scale"]), "cap": float(call.attrs["softcap"])}
+    sinks = (call.vector(5),) if call.given(5) else ()
+    per = int(dict(defines)["PER"])
+    words = -(-dim // per)
+    defines += (("CHANNELS", "f32" if per == 1 else f"vec{per}<f32>"), ("SLOTS", str(-(-words // LANES))))
+    defines += (("WIDTH", str(words * per)), ("JOINED", str(TEAMS * words * per)), ("SINKS", str(len(sinks))))
+    yield Launch("attention_paged", defines, places, (call.bound(1).buffer, *sinks), tokens * heads)
 
 
 def bits(value: Any) -> tuple[int, int, int, int]:

@@ -12,6 +12,7 @@ from weft.backends.base import Loaded, Loading, Source, WantedWeight, Weights
 from weft.backends.webgpu.device import Buffer, Device
 from weft.backends.webgpu.launch import PART, STORED, WORD
 from weft.dtype import dtype
+from weft.errors import MemoryPlanError
 from weft.frozen import frozen
 from weft.ops.packed import Packed, pack
 from weft.ops.spec import Spec
@@ -90,12 +91,30 @@ class GpuWeights(Weights):
         self._device = device
 
     def load(self, wanted: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> Loading:
-        for weight in wanted:
+        missing = [weight for weight in wanted if (weight.name, weight.layout) not in self._kept]
+        self._check_room(missing)
+        for weight in missing:
             key = (weight.name, weight.layout)
             if key not in self._kept:
                 value = _read(weight, source, constants.get(weight.name))
                 self._kept[key] = upload(self._device, value, weight.layout.partition(":")[0], weight.name)
         return Loaded()
+
+    def _check_room(self, wanted: Sequence[WantedWeight]) -> None:
+        """MemoryPlanError, before anything is uploaded, where these do not fit."""
+        free = self._device.free_memory()
+        total = sum(_device_bytes(weight) for weight in wanted)
+        if free is not None and total > free[0]:
+            given = f"{total / 1e9:.2f} GB, and {free[1]} is {free[0] / 1e9:.2f} GB"
+            advice = "use a smaller quantisation, or device cpu"
+            raise MemoryPlanError("gpu", f"the weights do not fit: they take {given}", advice=advice)
+
+
+def _device_bytes(wanted: WantedWeight) -> int:
+    """What a weight takes on the device."""
+    layout, _, kind = wanted.layout.partition(":")
+    count = math.prod(wanted.shape)
+    return dtype(kind).nbytes(count) if layout == ROWS and kind in STORED else 4 * count
 
 
 def _read(wanted: WantedWeight, source: Source, constant: bytes | None) -> np.ndarray | Packed:

@@ -1,0 +1,185 @@
+// attention_paged: softmax(q kᵀ * scale) v over the keys and values that a sequence has in the pages of a state.
+//
+// Meaning  weft/ops/paged.py
+// Layout   q [T, heads, dim]; positions [T], segments [B+1], pages [B, max_pages]; the state as lib/pages; dim at most 512
+// Method   one workgroup a query and head: four teams of 64 lanes, each takes every fourth block of 64 keys with a
+//          running maximum and sum, and the four are joined in order. In a block a lane scores one key, then takes every
+//          64th word of channels. Blocks begin at multiples of 64 of the sequence: the order depends on it only
+// Bound    memory
+#include group
+#include math
+#include pages
+#include sequence
+#if KV == f16
+#include half
+#endif
+#bind state: array<u32>
+#if SINKS
+#bind sinks: array<f32>
+#endif
+#params q, positions, segments, pages, out, tokens, sequences, max_pages, heads, key_heads, dim, window, scale: f32, cap: f32
+
+const NEVER = -3.0e38;
+const LANES = 64u;
+const TEAMS = 4u;
+var<workgroup> query: array<f32, 512>;
+var<workgroup> lanes: array<f32, 256>;
+var<workgroup> shares: array<f32, 256>;
+var<workgroup> joined: array<f32, {{JOINED}}>;  // [team][channel]
+var<workgroup> extremes: array<vec2<f32>, 4>;
+var<workgroup> bounds: vec2<u32>;  // the row of the page table, and how many keys are seen
+
+fn team_sum(at: u32, value: f32) -> f32 {
+  lanes[at] = value;
+  workgroupBarrier();
+  for (var step = 32u; step > 0u; step = step >> 1u) {
+    if (at % LANES < step) { lanes[at] = lanes[at] + lanes[at + step]; }
+    workgroupBarrier();
+  }
+  let total = lanes[at / LANES * LANES];
+  workgroupBarrier();
+  return total;
+}
+
+fn team_max(at: u32, value: f32) -> f32 {
+  lanes[at] = value;
+  workgroupBarrier();
+  for (var step = 32u; step > 0u; step = step >> 1u) {
+    if (at % LANES < step) { lanes[at] = max(lanes[at], lanes[at + step]); }
+    workgroupBarrier();
+  }
+  let largest = lanes[at / LANES * LANES];
+  workgroupBarrier();
+  return largest;
+}
+
+// The channels of a word.
+#if KV == f32
+fn channels(word: u32) -> f32 { return bitcast<f32>(word); }
+#endif
+#if KV == f16
+fn channels(word: u32) -> vec2<f32> { return widened2(word); }
+#endif
+#if KV == bf16
+fn channels(word: u32) -> vec2<f32> { return vec2<f32>(bitcast<f32>(word << 16u), bitcast<f32>(word & 0xffff0000u)); }
+#endif
+#if KV == i8
+fn channels(word: u32) -> vec4<f32> {
+  let i = bitcast<i32>(word);
+  return vec4<f32>(f32((i << 24u) >> 24u), f32((i << 16u) >> 24u), f32((i << 8u) >> 24u), f32(i >> 24u));
+}
+#endif
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) index: u32) {
+  let group = group_of(at, groups);
+  if (group >= p.tokens * p.heads) { return; }
+  let token = group / p.heads;
+  let head = group % p.heads;
+  let team = index / LANES;
+  let lane = index % LANES;
+  let words = words_of(p.dim);
+  if (index == 0u) {
+    bounds = vec2<u32>(p.pages + sequence_of(token, p.segments, p.sequences) * p.max_pages, u32(n(p.positions + token)) + 1u);
+  }
+  for (var c = index; c < words * PER; c += 256u) {
+    query[c] = 0.0;
+    if (c < p.dim) { query[c] = f(p.q + group * p.dim + c); }
+  }
+  let seen = workgroupUniformLoad(&bounds);
+  let each = head_words(p.dim);
+  let of_head = head / (p.heads / p.key_heads) * each;
+  let page_words = p.key_heads * each;
+  let end = seen.y;
+  var begin = 0u;
+  if (p.window > 0u && end > p.window) { begin = end - p.window; }
+  var largest = NEVER;
+  var total = 0.0;
+  var sums: array<{{CHANNELS}}, {{SLOTS}}>;
+  for (var first = begin / LANES * LANES; first < end; first += TEAMS * LANES) {
+    let block = first + team * LANES;
+    let key = block + lane;
+    var first_page = 0u;
+    var second_page = 0u;
+    if (block < end) { first_page = u32(n(seen.x + block / PAGE)) * page_words + of_head; }
+    if (block + PAGE < end) { second_page = u32(n(seen.x + block / PAGE + 1u)) * page_words + of_head; }
+    var score = NEVER;
+    var value_scale = 1.0;
+    if (key >= begin && key < end) {
+      let place = select(first_page, second_page, lane >= PAGE);
+      let column = key % PAGE;
+      var dot = 0.0;
+      for (var w = 0u; w < words; w++) {
+        let k = channels(state[place + w * PAGE + column]);
+#if KV == f32
+        dot = fma(query[w], k, dot);
+#endif
+#if KV == f16|bf16
+        dot = fma(query[2u * w + 1u], k.y, fma(query[2u * w], k.x, dot));
+#endif
+#if KV == i8
+        dot = fma(query[4u * w + 3u], k.w, fma(query[4u * w + 2u], k.z, fma(query[4u * w + 1u], k.y, fma(query[4u * w], k.x, dot))));
+#endif
+      }
+#if KV == i8
+      dot = dot * bitcast<f32>(state[place + 2u * PAGE * words + column]);
+      value_scale = bitcast<f32>(state[place + 2u * PAGE * words + PAGE + column]);
+#endif
+      score = dot * p.scale;
+      if (p.cap > 0.0) { score = p.cap * tanh_(score / p.cap); }
+    }
+    let next = max(largest, team_max(index, score));
+    let kept = exp_(largest - next);
+    let share = select(exp_(score - next), 0.0, score == NEVER);
+    shares[index] = share * value_scale;
+    total = fma(total, kept, team_sum(index, share));
+    var count = 0u;
+    if (block < end) { count = min(LANES, end - block); }
+    var skipped = 0u;
+    if (begin > block) { skipped = min(begin - block, count); }
+    for (var s = 0u; s < {{SLOTS}}u; s++) {
+      let w = lane + s * LANES;
+      var sum = sums[s] * kept;
+      if (w < words) {
+        for (var j = skipped; j < count; j++) {
+          let row = select(first_page, second_page, j >= PAGE) + (PAGE + j % PAGE) * words;
+          sum = fma({{CHANNELS}}(shares[team * LANES + j]), channels(state[row + w]), sum);
+        }
+      }
+      sums[s] = sum;
+    }
+    largest = next;
+    workgroupBarrier();
+  }
+  // The four teams, in order.
+  if (lane == 0u) { extremes[team] = vec2<f32>(largest, total); }
+  workgroupBarrier();
+  var last = max(max(extremes[0].x, extremes[1].x), max(extremes[2].x, extremes[3].x));
+#if SINKS
+  last = max(last, sinks[head]);
+#endif
+  let kept = exp_(largest - last);
+  for (var s = 0u; s < {{SLOTS}}u; s++) {
+    let w = lane + s * LANES;
+    if (w < words) {
+      let value = sums[s] * kept;
+#if KV == f32
+      joined[team * {{WIDTH}}u + w] = value;
+#else
+      for (var j = 0u; j < PER; j++) { joined[team * {{WIDTH}}u + w * PER + j] = value[j]; }
+#endif
+    }
+  }
+  var whole = 0.0;
+  for (var t = 0u; t < TEAMS; t++) { whole = fma(extremes[t].y, exp_(extremes[t].x - last), whole); }
+#if SINKS
+  whole += exp_(sinks[head] - last);
+#endif
+  workgroupBarrier();
+  for (var c = index; c < p.dim; c += 256u) {
+    var sum = joined[c];
+    for (var t = 1u; t < TEAMS; t++) { sum += joined[t * {{WIDTH}}u + c]; }
+    put(p.out + group * p.dim + c, sum / whole);
+  }
+}

@@ -1,0 +1,15 @@
+// turned: a channel after its pair is turned by a row of a table, cosines [pairs] and then sines.
+fn turned(source: u32, table: u32, pairs: u32, c: u32) -> f32 {
+  if (c >= 2u * pairs) { return f(source + c); }
+#if INTERLEAVED
+  let pair = c / 2u;
+  let second = c % 2u == 1u;
+  let other = c ^ 1u;
+#else
+  let pair = c % pairs;
+  let second = c >= pairs;
+  let other = select(c + pairs, c - pairs, second);
+#endif
+  let turn = f(source + other) * f(table + pairs + pair);
+  return fma(f(source + c), f(table + pair), select(-turn, turn, second));
+}
