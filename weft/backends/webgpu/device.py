@@ -127,7 +127,7 @@ class Device:
 
     def free_memory(self) -> tuple[int, str] | None:
         """Bytes free on the device and where the number comes from; None where they are the machine's."""
-        return free_memory(self.adapter, self.used_bytes)
+        return free_memory(self.adapter.name, self.adapter.kind, self.used_bytes)
 
     def buffer(self, nbytes: int, what: str, *, data: Any = None, readable: bool = False) -> Buffer:
         """Memory on the device: zeros, or these bytes. MemoryPlanError where it is more than one binding can have."""

@@ -5,27 +5,23 @@ from __future__ import annotations
 import ctypes
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft import flags
-
-if TYPE_CHECKING:
-    from weft.backends.webgpu.device import Adapter
 
 UNKNOWN = 1 << 62  # never a reason to refuse
 
 
-def free_memory(adapter: Adapter, used_bytes: int) -> tuple[int, str] | None:
+def free_memory(name: str, kind: str, used_bytes: int) -> tuple[int, str] | None:
     """Bytes, and where the number comes from. None where it is the machine's memory that the GPU uses."""
     asked = flags.get("WEFT_GPU_MEMORY")
     if asked is not None:
         return max(0, asked - used_bytes), "what WEFT_GPU_MEMORY leaves"
-    if adapter.kind in ("CPU", "IntegratedGPU"):
+    if kind in ("CPU", "IntegratedGPU"):
         return None
-    for found in (_nvidia(adapter.name), _amd()):
+    for found in (_nvidia(name), _amd()):
         if found is not None:
-            return found, f"free memory of {adapter.name}"
-    return UNKNOWN, f"the memory of {adapter.name} is not known"
+            return found, f"free memory of {name}"
+    return UNKNOWN, f"the memory of {name} is not known"
 
 
 class _Memory(ctypes.Structure):
