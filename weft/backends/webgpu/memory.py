@@ -1,56 +1,51 @@
-"""How much memory a GPU has free. WebGPU does not say, so its driver is asked: NVIDIA's library, AMD's files."""
+"""How much memory a GPU has free. WebGPU does not say, so its driver is asked: NVIDIA's program, AMD's files."""
 
 from __future__ import annotations
 
-import ctypes
+import subprocess
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from weft import flags
 
 UNKNOWN = 1 << 62  # never a reason to refuse
+ASK = ("nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader,nounits")
+ASK_S = 20.0
 
 
 def free_memory(name: str, kind: str, used_bytes: int) -> tuple[int, str] | None:
-    """Bytes, and where the number comes from. None where it is the machine's memory that the GPU uses."""
+    """Bytes, and where the number comes from, beside `used_bytes` of this process. None where it is the machine's
+    memory that the GPU uses."""
     asked = flags.get("WEFT_GPU_MEMORY")
     if asked is not None:
         return max(0, asked - used_bytes), "what WEFT_GPU_MEMORY leaves"
     if kind in ("CPU", "IntegratedGPU"):
         return None
-    for found in (_nvidia(name), _amd()):
-        if found is not None:
-            return found, f"free memory of {name}"
-    return UNKNOWN, f"the memory of {name} is not known"
+    found = _at_start(name)
+    if found is None:
+        return UNKNOWN, f"the memory of {name} is not known"
+    return max(0, found - used_bytes), f"free memory of {name}"
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+@lru_cache(maxsize=8)
+def _at_start(name: str) -> int | None:
+    """What was free when it was asked first."""
+    found = _nvidia(name)
+    return _amd() if found is None else found
 
 
 def _nvidia(name: str) -> int | None:
-    """Of the first GPU of this name."""
+    """Of the GPU of this name, or the only one."""
     try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+        said = subprocess.run(ASK, capture_output=True, text=True, timeout=ASK_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
         return None
-    if library.nvmlInit_v2() != 0:
-        return None
-    try:
-        count = ctypes.c_uint()
-        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        for index in range(count.value):
-            handle, found, text = ctypes.c_void_p(), _Memory(), ctypes.create_string_buffer(96)
-            if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
-                continue
-            library.nvmlDeviceGetName(handle, text, 96)
-            if text.value.decode(errors="replace") != name and count.value > 1:
-                continue
-            if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(found)) == 0:
-                return int(found.free)
-        return None
-    finally:
-        library.nvmlShutdown()
+    rows = [line.rpartition(",") for line in said.splitlines() if line.strip()]
+    chosen = [row for row in rows if row[0].strip() == name] or (rows if len(rows) == 1 else [])
+    with suppress(ValueError, IndexError):
+        return int(chosen[0][2]) << 20
+    return None
 
 
 def _amd() -> int | None:
