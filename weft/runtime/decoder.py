@@ -157,7 +157,7 @@ class Decoder:
         page, beside = self._page_and_beside
         traced = self._prepared.facts["context"]
         plan = plan_context(page, traced, beside, asked=self._asked_context, free=self._free, **self._asked_state)
-        return plan.within(self._page_limit, asked=self._asked_context)
+        return plan.within(self.backend.page_limit(self._wanted_states), asked=self._asked_context)
 
     @property
     def max_context(self) -> int:
@@ -168,17 +168,12 @@ class Decoder:
     def _state_plan(self) -> StatePlan:
         page, beside = self._page_and_beside
         plan = plan_state(page, self.max_context, beside, free=self._free, **self._asked_state)
-        return plan.within(self._page_limit)
+        return plan.within(self.backend.page_limit(self._wanted_states))
 
     @property
     def _free(self) -> FreeMemory:
         """What is free where the model runs."""
-        found = self.backend.memory
-        return free_memory() if found is None else FreeMemory(*found)
-
-    @property
-    def _page_limit(self) -> int | None:
-        return self.backend.page_limit(self._wanted_states)
+        return free_memory() if self.backend.memory is None else FreeMemory(*self.backend.memory)
 
     @cached_property
     def pages(self) -> PagePool:
