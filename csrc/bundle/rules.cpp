@@ -157,8 +157,10 @@ Specs matmul_q(const Site& site) {
   int64_t block = 0;
   switch (site.at(1).dtype) {
     case DType::q4_0: case DType::q4_1: case DType::q5_0: case DType::q5_1: case DType::q8_0: case DType::iq4_nl:
-    case DType::mxfp4: block = 32; break;
-    case DType::q2_k: case DType::q3_k: case DType::q4_k: case DType::q5_k: case DType::q6_k: case DType::iq4_xs: block = 256; break;
+    case DType::mxfp4: case DType::q4_z: block = 32; break;
+    case DType::q2_k: case DType::q3_k: case DType::q4_k: case DType::q5_k: case DType::q6_k: case DType::iq4_xs:
+    case DType::iq3_s: case DType::iq3_xxs: case DType::iq2_s: case DType::iq2_xs: case DType::iq2_xxs: case DType::iq1_m:
+    case DType::iq1_s: case DType::tq1_0: case DType::tq2_0: block = 256; break;
     default: site.need(false, "the weight's type has no int8 kernel");
   }
   site.need(info(site.at(0).dtype).block == block, "x has blocks of another length than the weight needs");

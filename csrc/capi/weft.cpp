@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "capi/embedder.h"
+#include "capi/generator.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/utf8.h"
@@ -31,9 +32,11 @@ struct weft_model {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<Pool> pool;
   std::unique_ptr<host::Embedder> embedder;
+  std::unique_ptr<host::Generator> generator;
   std::string info;
   std::atomic<bool> cancelled{false};
   std::mutex turn;
+  std::atomic<std::thread::id> runner{};  // the thread whose turn it is
 };
 
 namespace {
@@ -124,12 +127,13 @@ std::string info_of(const weft_model& model, const Level& level) {
   out += ", \"compute\": " + quoted(root.string_or("compute", "")) + ", \"level\": " + quoted(level.name);
   out += ", \"threads\": " + std::to_string(model.pool->size()) + ", \"digest\": " + quoted(model.bundle->digest());
   if (model.embedder) out += ", \"dimension\": " + std::to_string(model.embedder->dimension()) + ", \"max_tokens\": " + std::to_string(model.embedder->max_tokens());
+  if (model.generator) out += ", \"context\": " + std::to_string(model.generator->context()) + ", \"chat\": " + (model.generator->conversation().can() ? "true" : "false");
   return out + "}";
 }
 
 weft_status open_model(std::unique_ptr<bundle::Files> files, const weft_options* given, weft_model** out) {
   const weft_options options = read_options<weft_options>(given, WEFT_OPTIONS_INIT, "open");
-  if (options.threads < 0) bad_input("open", "threads must not be negative");
+  if (options.threads < 0 || options.context < 0) bad_input("open", "threads and context must not be negative");
   const Level& level = level_named(options.level ? options.level : "");
   auto model = std::make_unique<weft_model>();
   model->bundle = std::make_unique<bundle::Bundle>(std::move(files), options.trust_digests != 1);
@@ -139,6 +143,7 @@ weft_status open_model(std::unique_ptr<bundle::Files> files, const weft_options*
   if (!model->tokenizer) fail(ErrorKind::not_found, bundle::kManifest, "has no tokenizer");
   const std::string_view kind = model->bundle->manifest().at("kind").string();
   if (kind == "encoder") model->embedder = std::make_unique<host::Embedder>(*model->bundle, *model->tokenizer, level, *model->pool);
+  else if (kind == "decoder") model->generator = std::make_unique<host::Generator>(*model->bundle, *model->tokenizer, level, *model->pool, options.context);
   else fail(ErrorKind::unsupported, bundle::kManifest, "models of kind " + std::string(kind) + " are not known to this library");
   model->info = info_of(*model, level);
   if (options.log) options.log(options.user, model->info.c_str());
@@ -149,11 +154,48 @@ weft_status open_model(std::unique_ptr<bundle::Files> files, const weft_options*
 // A call that weft_cancel ends. Calls of one model take turns.
 class Running {
  public:
-  explicit Running(weft_model& model) : lock_(model.turn) { model.cancelled.store(false); }
+  explicit Running(weft_model& model) : model_(model) {
+    if (model.runner.load() == std::this_thread::get_id()) bad_input("model", "is running: a callback may not call it");
+    lock_ = std::unique_lock(model.turn);
+    model.runner.store(std::this_thread::get_id());
+    model.cancelled.store(false);
+  }
+  ~Running() { model_.runner.store({}); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
 
  private:
+  weft_model& model_;
   std::unique_lock<std::mutex> lock_;
 };
+
+host::Asked asked_of(const weft_generate_options* given) {
+  const weft_generate_options options = read_options<weft_generate_options>(given, WEFT_GENERATE_OPTIONS_INIT, "generate");
+  if (options.max_tokens < 0) bad_input("generate", "max_tokens must not be negative");
+  if (options.stop_count && !options.stops) bad_input("generate", "stops must not be null");
+  host::Asked asked;
+  asked.max_tokens = options.max_tokens;
+  asked.sampling = {options.temperature, options.top_p, options.min_p, options.repetition_penalty, options.top_k, options.seed};
+  for (size_t i = 0; i < options.stop_count; ++i) {
+    if (!options.stops[i] || !*options.stops[i]) bad_input("generate", "a stop string is null or empty");
+    asked.stops.emplace_back(checked_text(options.stops[i], std::strlen(options.stops[i]), "generate"));
+  }
+  return asked;
+}
+
+// What generate and chat share: `work` is given the generator, what was asked and where tokens go.
+template <class Work>
+weft_status generated(weft_model* model, const weft_generate_options* options, weft_on_token on_token, void* user, weft_result* result, Work&& work) {
+  return guarded([&] {
+    if (!model || !on_token) bad_input("generate", "model and on_token must not be null");
+    if (!model->generator) fail(ErrorKind::unsupported, "generate", "this model does not generate text");
+    const host::Asked asked = asked_of(options);
+    const Running running(*model);
+    const host::Generated done = work(*model->generator, asked, [&](int32_t id, std::string_view text) { return on_token(user, id, text.data(), text.size()) == 0; });
+    if (result) *result = {done.prompt_tokens, done.tokens, static_cast<weft_finish>(done.finish)};
+    return done.finish == host::Finish::cancelled ? told(WEFT_CANCELLED, "[generate] was cancelled") : WEFT_OK;
+  });
+}
 
 }  // namespace
 
@@ -236,5 +278,24 @@ weft_status weft_embed(weft_model* model, const char* const* texts, size_t count
     if (options.role) role = options.role;
     if (!model->embedder->embed(views, role, options.truncate == 1, model->cancelled, vectors)) return told(WEFT_CANCELLED, "[embed] was cancelled");
     return WEFT_OK;
+  });
+}
+
+weft_status weft_generate(weft_model* model, const char* prompt, const weft_generate_options* options, weft_on_token on_token, void* user, weft_result* result) {
+  return generated(model, options, on_token, user, result, [&](host::Generator& generator, const host::Asked& asked, const host::Generator::OnToken& give) {
+    if (!prompt) bad_input("generate", "the prompt is null");
+    return generator.generate(checked_text(prompt, std::strlen(prompt), "generate"), asked, model->cancelled, give);
+  });
+}
+
+weft_status weft_chat(weft_model* model, const weft_message* messages, size_t count, const weft_generate_options* options, weft_on_token on_token, void* user, weft_result* result) {
+  return generated(model, options, on_token, user, result, [&](host::Generator& generator, const host::Asked& asked, const host::Generator::OnToken& give) {
+    if (!messages && count) bad_input("chat", "messages must not be null");
+    std::vector<host::Message> all;
+    for (size_t i = 0; i < count; ++i) {
+      if (!messages[i].role || !messages[i].content) bad_input("chat", "message " + std::to_string(i) + " has no role or no content");
+      all.push_back({checked_text(messages[i].role, std::strlen(messages[i].role), "chat"), checked_text(messages[i].content, std::strlen(messages[i].content), "chat")});
+    }
+    return generator.chat(all, asked, model->cancelled, give);
   });
 }

@@ -2,7 +2,8 @@
  *
  * A function that can fail returns a weft_status; weft_last_error() then says what is wrong, and what to do. No exception
  * leaves the library. Texts are UTF-8. Memory that is written to belongs to the caller. A model may be used by several
- * threads at once: they take turns. weft_cancel() may be called from any thread.
+ * threads at once: they take turns. weft_cancel() may be called from any thread
+ * and from a callback; nothing else of the same model may be called from a callback.
  *
  * Structs begin with their size, so that later versions can add fields at their ends: start from WEFT_..._INIT.
  * docs/howto/embed-in-c.md shows how to build and use it.
@@ -34,7 +35,7 @@ typedef enum weft_status {
   WEFT_ERROR_NOT_FOUND = 5,   /* there is no such file, or no such part of the model */
   WEFT_ERROR_MEMORY = 6,      /* the system or the host's allocator has no memory left */
   WEFT_ERROR_SPACE = 7,       /* the caller's buffer is too small; how much is needed is told */
-  WEFT_CANCELLED = 8,         /* weft_cancel() was called */
+  WEFT_CANCELLED = 8,         /* weft_cancel() was called, or a callback asked for it */
   WEFT_ERROR_INTERNAL = 9     /* a bug of weft's */
 } weft_status;
 
@@ -56,9 +57,10 @@ typedef struct weft_options {
   int32_t trust_digests; /* 1: do not compare the files with their sha-256; everything else is checked in any case */
   void (*log)(void* user, const char* message); /* null: nothing is told */
   void* user;
+  int32_t context;      /* tokens of a text at most, prompt and answer together; 0: 4096, or fewer if the model reads fewer */
 } weft_options;
 
-#define WEFT_OPTIONS_INIT {sizeof(weft_options), 0, NULL, 0, NULL, NULL}
+#define WEFT_OPTIONS_INIT {sizeof(weft_options), 0, NULL, 0, NULL, NULL, 0}
 
 /* Opens the bundle in `folder`. `options` may be null. */
 WEFT_API weft_status weft_open(const char* folder, const weft_options* options, weft_model** model);
@@ -74,7 +76,7 @@ WEFT_API weft_status weft_open_memory(const weft_file* files, size_t count, cons
 WEFT_API void weft_close(weft_model* model); /* null is allowed */
 WEFT_API void weft_cancel(weft_model* model); /* ends the call that is running, and no later one */
 
-/* What the model is, as JSON: kind, dimension, max_tokens, level, threads, digest. It lives as long as the model. */
+/* What the model is, as JSON: kind, level, threads, digest; dimension and max_tokens, or context and chat. It lives as long as the model. */
 WEFT_API const char* weft_info(const weft_model* model);
 
 /* Ids of a text. `count` receives how many there are; with fewer places than that the result is WEFT_ERROR_SPACE and
@@ -100,6 +102,53 @@ WEFT_API size_t weft_dimension(const weft_model* model); /* numbers of a vector;
 /* One vector for each text: `vectors` has room for count * weft_dimension() numbers. */
 WEFT_API weft_status weft_embed(weft_model* model, const char* const* texts, size_t count,
                                 const weft_embed_options* options, float* vectors);
+
+/* --- Generation --- */
+
+typedef enum weft_finish {
+  WEFT_FINISH_STOP = 0,   /* the model ended its text, or a stop string came */
+  WEFT_FINISH_LENGTH = 1, /* max_tokens, or the context is full */
+  WEFT_FINISH_CANCELLED = 2
+} weft_finish;
+
+typedef struct weft_generate_options {
+  size_t size;
+  int32_t max_tokens;        /* 0: as many as the context has room for */
+  int32_t top_k;             /* 0: all tokens */
+  double temperature;        /* 0: always the most likely token */
+  double top_p, min_p;       /* 1 and 0: off */
+  double repetition_penalty; /* 1: off */
+  uint64_t seed;             /* the same seed gives the same text */
+  const char* const* stops;  /* strings that end the text, which does not include them */
+  size_t stop_count;
+} weft_generate_options;
+
+#define WEFT_GENERATE_OPTIONS_INIT {sizeof(weft_generate_options), 256, 0, 0.0, 1.0, 0.0, 1.0, 0, NULL, 0}
+
+typedef struct weft_result {
+  size_t prompt_tokens, tokens;
+  weft_finish finish;
+} weft_result;
+
+/* Receives each token: its id, and the text that can be shown now, always whole characters, often empty, not
+ * zero-terminated. At the end it may be called once more, with the id -1 and text that was held back. A result other
+ * than 0 cancels. */
+typedef int (*weft_on_token)(void* user, int32_t id, const char* text, size_t bytes);
+
+/* Continues a raw prompt, in which special tokens are read as such. `options` and `result` may be null. */
+WEFT_API weft_status weft_generate(weft_model* model, const char* prompt, const weft_generate_options* options,
+                                   weft_on_token on_token, void* user, weft_result* result);
+
+/* Answers a conversation: the bundle has the model's chat template. Special tokens in messages are text. The answer is what the
+ * model writes, with special tokens, and with its reasoning if it has some. WEFT_ERROR_UNSUPPORTED: the template could not
+ * be exported, or does more with these messages than put text around them. */
+typedef struct weft_message {
+  const char* role; /* "system" (the first only), "user" or "assistant" */
+  const char* content;
+} weft_message;
+WEFT_API weft_status weft_chat(weft_model* model, const weft_message* messages, size_t count,
+                               const weft_generate_options* options, weft_on_token on_token, void* user,
+                               weft_result* result);
 
 #ifdef __cplusplus
 }

@@ -21,3 +21,10 @@ def st_bundle(st_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     from weft.export import export
 
     return export(str(st_folder), tmp_path_factory.mktemp("bundle") / "st.weft").path
+
+
+@pytest.fixture(scope="session")
+def smollm2_bundle(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from weft.export import export
+
+    return export(str(smollm2), tmp_path_factory.mktemp("bundle") / "smol.weft").path

@@ -1,8 +1,9 @@
 """libweft through ctypes, as a host in another language calls it: weft.h, declared once more."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,11 +22,50 @@ class Options(ctypes.Structure):
         ("trust_digests", ctypes.c_int32),
         ("log", ctypes.c_void_p),
         ("user", ctypes.c_void_p),
+        ("context", ctypes.c_int32),
     ]
 
 
 class EmbedOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("role", ctypes.c_char_p), ("truncate", ctypes.c_int32)]
+
+
+class GenerateOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("max_tokens", ctypes.c_int32),
+        ("top_k", ctypes.c_int32),
+        ("temperature", ctypes.c_double),
+        ("top_p", ctypes.c_double),
+        ("min_p", ctypes.c_double),
+        ("repetition_penalty", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("stops", ctypes.POINTER(ctypes.c_char_p)),
+        ("stop_count", ctypes.c_size_t),
+    ]
+
+
+class Result(ctypes.Structure):
+    _fields_ = [("prompt_tokens", ctypes.c_size_t), ("tokens", ctypes.c_size_t), ("finish", ctypes.c_int)]
+
+
+class Message(ctypes.Structure):
+    _fields_ = [("role", ctypes.c_char_p), ("content", ctypes.c_char_p)]
+
+
+ON_TOKEN = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
+)
+FINISH = ["stop", "length", "cancelled"]
+
+
+class Said(NamedTuple):
+    """An answer: its text, the ids of its tokens, why it ended."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: str
+    prompt_tokens: int
 
 
 class StatusError(Exception):
@@ -51,10 +91,12 @@ def load() -> ctypes.CDLL:
 class Model:
     """An open bundle; a context."""
 
-    def __init__(self, folder: Path, *, level: str | None = None, threads: int = 1, trust: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, level: str | None = None, threads: int = 1, trust: bool = False, context: int = 0
+    ) -> None:
         self.library, self.handle = load(), ctypes.c_void_p()
         named = None if level is None else level.encode()
-        options = Options(ctypes.sizeof(Options), threads, named, int(trust), None, None)
+        options = Options(ctypes.sizeof(Options), threads, named, int(trust), None, None, context)
         self.check(self.library.weft_open(str(folder).encode(), ctypes.byref(options), ctypes.byref(self.handle)))
 
     def check(self, status: int) -> None:
@@ -90,3 +132,37 @@ class Model:
         ids = (ctypes.c_int32 * max(count.value, 1))()
         self.check(call(self.handle, raw, size, flags, ids, count, ctypes.byref(count)))
         return list(ids[: count.value])
+
+    def generate(self, prompt: str, **options: Any) -> Said:
+        return self._said(self.library.weft_generate, (prompt.encode(),), **options)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> Said:
+        given = (Message * len(messages))(*((m["role"].encode(), m["content"].encode()) for m in messages))
+        return self._said(self.library.weft_chat, (given, ctypes.c_size_t(len(messages))), **options)
+
+    def _said(
+        self,
+        call: Any,
+        what: tuple[Any, ...],
+        *,
+        on_token: Callable[[int, str], bool] = lambda _, __: False,
+        stops: Sequence[str] = (),
+        **options: Any,
+    ) -> Said:
+        """The whole answer; `on_token` cancels it by returning True."""
+        held = (ctypes.c_char_p * max(len(stops), 1))(*(stop.encode() for stop in stops))
+        rules = {"max_tokens": 256, "top_p": 1.0, "repetition_penalty": 1.0, **options}
+        given = GenerateOptions(size=ctypes.sizeof(GenerateOptions), stops=held, stop_count=len(stops), **rules)
+        texts: list[str] = []
+        tokens: list[int] = []
+        result = Result()
+
+        def received(_: object, id: int, text: Any, size: int) -> int:
+            texts.append(text[:size].decode())
+            if id >= 0:
+                tokens.append(id)
+            return on_token(id, texts[-1])
+
+        self.check(call(self.handle, *what, ctypes.byref(given), ON_TOKEN(received), None, ctypes.byref(result)))
+        assert result.tokens == len(tokens)
+        return Said("".join(texts), tuple(tokens), FINISH[result.finish], result.prompt_tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,13 @@ from weft._core import verify_program
 from weft.embed.recipe import entry_of, read_recipe
 from weft.errors import InputError, UnsupportedError
 from weft.export import tokenizers
+from weft.export.templates import pieces_of
 from weft.export.writing import BundleFolder, Shards
 from weft.frozen import frozen
 from weft.models import model_module
-from weft.runtime import Encoder, open_checkpoint
+from weft.runtime import Decoder, Encoder, open_checkpoint
+from weft.text.calls.formats import formats_of
+from weft.text.chat import choose_template, render
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ def export(
     *,
     purpose: str | None = None,
     compute: str | None = None,
+    context: int | None = None,
     shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
     offline: bool | None = None,
@@ -55,16 +59,21 @@ def export(
     """Write `model` to the folder `output`; `tell` gets the bytes of weights written, and of all.
 
     `purpose` is "embed" or "generate"; without it, what the model is for. `compute` is the arithmetic of activations:
-    without it f32. The program is planned for the instruction set that runs here, or WEFT_ISA; one in f32 is the same
-    for all of them.
+    without it int8 for a text generator whose weights are quantised, and f32 for all others, whatever this machine
+    prefers. `context` is the longest text of a generator, by default all that the model reads. The program is planned
+    for the instruction set that runs here, or WEFT_ISA; one in f32 is the same for all of them.
     """
     if purpose not in (None, *PURPOSES):
         raise InputError("export", f"must be one of {', '.join(PURPOSES)}", field="purpose", given=purpose)
     located = locate(model, offline=offline)
     checkpoint = open_checkpoint(located.path.absolute())
-    if (purpose or _purpose_of(located, checkpoint)) == "generate":
-        raise UnsupportedError("export", "only models that embed can be exported yet", field="model", given=model)
-    source = _Encoding(located, checkpoint, compute or "f32")
+    embeds = (purpose or _purpose_of(located, checkpoint)) == "embed"
+    if embeds and context is not None:
+        raise InputError("export", "is for models that generate text", field="context", given=context)
+    source: _Encoding | _Decoding
+    source = (
+        _Encoding(located, checkpoint, compute or "f32") if embeds else _Decoding(located, checkpoint, compute, context)
+    )
     return _write(source, output, located.spec, shard_bytes, overwrite, tell)
 
 
@@ -115,8 +124,61 @@ class _Encoding:
         }
 
 
+class _Decoding:
+    """A model that generates text, as a bundle has it."""
+
+    kind = "decoder"
+    program = "logits"
+
+    def __init__(self, located: Located, checkpoint: Checkpoint, compute: str | None, context: int | None) -> None:
+        if located.adapter is not None:
+            what, advice = "adapters cannot be exported", "merge it into its model first: weft merge"
+            raise UnsupportedError("export", what, field="model", given=located.spec, advice=advice)
+        quantised = any(tensor.view.dtype.quantised for tensor in checkpoint.tensors.values())
+        self.compute = compute or ("int8" if quantised else "f32")
+        options: dict[str, Any] = {"draft_head": False, "bind": False, "threads": 1, "backend": "cpu"}
+        self.decoder = Decoder(checkpoint, compute=self.compute, context=context, **options)
+        self.checkpoint, self.level = checkpoint, self.decoder.backend.info["level"]
+        self.prepared: Prepared = self.decoder.prepared
+        entry = located.entry
+        self.template = checkpoint.chat_template or (entry.chat_template if entry else None)
+
+    def about(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """The parts of the manifest that say how texts go on, and how conversations are written."""
+        facts: dict[str, Any] = {
+            "context": self.prepared.facts["context"],
+            "eos_ids": sorted(self.decoder.eos_ids),
+            "bos_id": tokenizer.bos_id,
+            "kv_dtype": self.decoder.kv_dtype,
+        }
+        chat, refused = self._chat(tokenizer)
+        return {"generate": facts, "chat": chat, **({"chat_refused": refused} if refused else {})}
+
+    def _chat(self, tokenizer: Tokenizer) -> tuple[dict[str, Any] | None, str]:
+        """The chat template as data, or None and why it cannot be exported."""
+        if self.template is None:
+            return None, "the model has no chat template"
+        chosen = choose_template(self.template)
+        ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
+        names: dict[str, Any] = {name: "" if id is None else tokenizer.token(id) or "" for name, id in ids.items()}
+
+        def written(messages: Sequence[Mapping[str, str]], asks: bool = True) -> str:
+            return render(chosen, messages, add_generation_prompt=asks, **names)
+
+        pieces, refused = pieces_of(chosen, written)
+        if pieces is None:
+            return None, refused
+        structural = [text for text, _, special in tokenizer.added_tokens if not special and text in chosen]
+        ends = (tokenizer.id(token) for token in formats_of(self.template).ends)
+        return {
+            **pieces,
+            "structural": [text for text in structural if not text.isspace()],
+            "ends": sorted(id for id in ends if id is not None and id in tokenizer.special_ids),
+        }, ""
+
+
 def _write(
-    source: _Encoding,
+    source: _Encoding | _Decoding,
     output: Path,
     name: str,
     shard_bytes: int,
@@ -124,6 +186,7 @@ def _write(
     tell: Callable[[int, int], None] | None,
 ) -> Exported:
     prepared = source.prepared
+    _check_layers(source.checkpoint.model_type, prepared)
     verify_program(prepared.json)  # what the host will say of it, before anything is written
     with BundleFolder(output, overwrite=overwrite) as folder:
         tokenizer, about, content = tokenizers.described(source.checkpoint)
@@ -155,12 +218,19 @@ def _write(
         return Exported(output, source.kind, count, nbytes, folder.finish(manifest))
 
 
+def _check_layers(model_type: str, prepared: Prepared) -> None:
+    """UnsupportedError for a model with layers that bundles do not have."""
+    if any(state.kind != "kv" for state in prepared.states):
+        what = f"models of type {model_type} have recurrent layers, which bundles do not have yet"
+        raise UnsupportedError("export", what)
+    if any(layout.startswith(STACK) for _, _, layout in prepared.weights):
+        what = f"models of type {model_type} are mixtures of experts, which bundles do not have yet"
+        raise UnsupportedError("export", what)
+
+
 def _tensors(checkpoint: Checkpoint, prepared: Prepared) -> Iterator[tuple[str, str, tuple[int, ...], Any]]:
     """Name, type, shape and bytes of each weight, rows in the program's order; vectors are float32."""
     for name, shape, layout in prepared.weights:
-        if layout.startswith(STACK):
-            what = f"{name} is a stack of experts: mixtures cannot be exported yet"
-            raise UnsupportedError("export", what)
         constant = prepared.constants.get(name)
         if constant is not None:
             yield name, "f32", shape, constant

@@ -93,7 +93,7 @@ class Decoder:
             raise UnsupportedError("load", f"must be one of {', '.join(KV_TYPES)}", field="kv_dtype", given=kv_dtype)
         self._asked_context = self._flagged_context() if context is None else context
         self.has_draft_head = draft_head is not False and self._stores_draft_head
-        facts = self._prepared.facts if bind else self._facts()
+        facts = self.prepared.facts if bind else self._facts()
         self.vocab_size: int = facts["vocab_size"]
         self.max_pages = pages_for(facts["context"])  # the width of page tables
         self._asked_state = {"kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
@@ -119,7 +119,8 @@ class Decoder:
         return None if flagged is None or self.module.KIND != "decoder" else min(flagged, self.config.positions)
 
     @cached_property
-    def _prepared(self) -> Prepared:
+    def prepared(self) -> Prepared:
+        """The planned program of one step, and what binding it needs."""
         return self._programs.prepared(self._options, self._build, self._facts)
 
     @cached_property
@@ -130,7 +131,7 @@ class Decoder:
 
     @property
     def _all_prepared(self) -> list[Prepared]:
-        return [self._prepared, self._head] if self.has_draft_head else [self._prepared]
+        return [self.prepared, self._head] if self.has_draft_head else [self.prepared]
 
     @property
     def _wanted_states(self) -> list[WantedState]:
@@ -155,7 +156,7 @@ class Decoder:
     @cached_property
     def _context_plan(self) -> ContextPlan:
         page, beside = self._page_and_beside
-        traced = self._prepared.facts["context"]
+        traced = self.prepared.facts["context"]
         plan = plan_context(page, traced, beside, asked=self._asked_context, free=self._free, **self._asked_state)
         return plan.within(self.backend.page_limit(self._wanted_states), asked=self._asked_context)
 
@@ -200,7 +201,7 @@ class Decoder:
 
     @cached_property
     def _executable(self) -> Executable:
-        executable = self._programs.executable(self._prepared, self._states_of(self._prepared))
+        executable = self._programs.executable(self.prepared, self._states_of(self.prepared))
         for loading in self._loading:
             loading.finish()
         if self.checkpoint.make_tokenizer is not None:
@@ -243,7 +244,7 @@ class Decoder:
     @property
     def program(self) -> Program:
         """The planned program of one step."""
-        return self._prepared.program
+        return self.prepared.program
 
     def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
         step = self._traced(trace, facts)
@@ -273,7 +274,7 @@ class Decoder:
 
     @property
     def _work_bytes(self) -> int:
-        return self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size
+        return self.prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size
 
     @cached_property
     def _experts(self) -> Experts:
@@ -283,7 +284,7 @@ class Decoder:
     def _expert_plan(self) -> ExpertPlan:
         beside = self.checkpoint.size_bytes - self._experts.all_bytes + self._work_bytes
         page, slot = self._state_bytes
-        pages = least_pages(page, self._prepared.facts["context"], asked=self._asked_context, **self._asked_state)
+        pages = least_pages(page, self.prepared.facts["context"], asked=self._asked_context, **self._asked_state)
         return self._experts.plan(self._asked_experts, beside, pages * page + LEAST_SLOTS * slot, free=self._free)
 
     def _limit_experts(self) -> None:
@@ -401,7 +402,7 @@ class Decoder:
         if step.adapters is not None and step.adapters.any():
             with self.adapters.using(step.adapters):
                 return run(self._adapted_executable, step.arrays(self._adapted.inputs))
-        return run(self._executable, step.arrays(self._prepared.inputs))
+        return run(self._executable, step.arrays(self.prepared.inputs))
 
     def logits(
         self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS, adapter: Adapter | None = None

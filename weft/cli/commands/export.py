@@ -21,6 +21,7 @@ from weft.cli import screen
 @click.option(
     "--compute", metavar="TYPE", help="Arithmetic for activations: f32, bf16, f16 or int8 (faster, less exact)."
 )
+@click.option("--context", type=click.IntRange(1), help="Longest text of a generator in tokens; default: the model's.")
 @click.option("--shard-mb", type=click.IntRange(1), default=256, show_default=True, help="Largest file of weights.")
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -29,6 +30,7 @@ def command(
     output: Path,
     purpose: str | None,
     compute: str | None,
+    context: int | None,
     shard_mb: int,
     force: bool,
     as_json: bool,
@@ -41,6 +43,7 @@ def command(
     \b
     Examples:
       weft export all-MiniLM-L6-v2 -o minilm.weft
+      weft export smollm2-135m-instruct -o smol.weft
       weft export ./my-embedder -o my.weft --compute int8
     """
     from weft.cli.counting import counted
@@ -52,6 +55,7 @@ def command(
             output,
             purpose=purpose,
             compute=compute,
+            context=context,
             shard_bytes=shard_mb << 20,
             overwrite=force,
             tell=lambda count, total: tell(count >> 20, total >> 20),
