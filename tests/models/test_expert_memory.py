@@ -30,7 +30,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sizes(narrow: Path) -> Experts:
     decoder = Decoder(open_checkpoint(narrow), bind=False)
-    return experts_of(decoder.checkpoint, decoder.backend, [decoder._prepared])
+    return experts_of(decoder.checkpoint, decoder.backend, [decoder.prepared])
 
 
 @pytest.mark.parametrize("compute", ["f32", "int8"])

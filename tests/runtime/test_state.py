@@ -71,7 +71,7 @@ def test_a_narrower_state_changes_logits_by_its_rounding_alone(folder: Path, kin
 def test_an_int8_state_is_little_more_than_half_of_one_in_f16(tmp_path: Path) -> None:
     folder = tiny.write_folder(tmp_path / "blocked", BLOCKED)
     narrow, wide = (decoder(folder, kv_dtype=kind) for kind in ("int8", "f16"))
-    _, dim = narrow._prepared.states[0].shape
+    _, dim = narrow.prepared.states[0].shape
     assert narrow.page_bytes * 2 * dim == wide.page_bytes * (dim + 4)
 
 

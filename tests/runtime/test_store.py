@@ -56,7 +56,7 @@ def test_a_hit_is_the_same_program_and_gives_the_same_bits(cache: Path, folder: 
     assert traces == ["llama"]
     assert len(list(cache.iterdir())) == 1
     assert second.program == first.program
-    assert second._prepared == first._prepared
+    assert second.prepared == first.prepared
     assert second.memory_plan() == first.memory_plan() and second.info == first.info
     assert second.config == first.config
     assert np.array_equal(first.logits(IDS), second.logits(IDS))
@@ -161,7 +161,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
 
 
 def test_writers_at_once_leave_whole_files(cache: Path, folder: Path) -> None:
-    prepared = decoder(folder)._prepared
+    prepared = decoder(folder).prepared
 
     def write_and_read(number: int) -> bool:
         store.keep(f"key{number % 3}", prepared)
@@ -173,7 +173,7 @@ def test_writers_at_once_leave_whole_files(cache: Path, folder: Path) -> None:
 
 
 def test_the_oldest_files_go_first(cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = decoder(folder)._prepared
+    prepared = decoder(folder).prepared
     for path in cache.iterdir():
         path.unlink()
     monkeypatch.setattr(store, "MAX_FILES", 3)
