@@ -12,6 +12,7 @@ void bind_pack(nb::module_& module);
 void bind_quant(nb::module_& module);
 void bind_text(nb::module_& module);
 void bind_pair(nb::module_& module);
+void bind_pictures(nb::module_& module);
 void bind_tiny(nb::module_& module);
 void bind_train(nb::module_& module);
 void bind_transport(nb::module_& module);
@@ -56,6 +57,8 @@ NB_MODULE(_core, module) {
   bind_bench(bench);
   nb::module_ pack = module.def_submodule("pack");
   bind_pack(pack);
+  nb::module_ pictures = module.def_submodule("pictures");
+  bind_pictures(pictures);
   nb::module_ quant = module.def_submodule("quant");
   bind_quant(quant);
   nb::module_ text = module.def_submodule("text");
