@@ -7,6 +7,7 @@ from gpus import ALL
 from test_models import DECODERS, LIMIT, context_of, error_of
 
 import weft
+from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.errors import BackendError, MemoryPlanError, UnsupportedError
 from weft.generate import Request
 from weft.runtime import Decoder, open_checkpoint
@@ -33,6 +34,15 @@ def test_logits_are_those_of_transformers_in_chunks_of_any_size(gpu, folders, na
     for chunk in (37, 16, 64, 1)[: None if ALL else 1]:
         assert np.array_equal(whole, decoder.logits(ids, chunk=chunk))
     assert decoder.pages.free_count == decoder.pages.count
+
+
+def test_the_products_of_hardware_give_the_bits_of_those_of_software(gpu, folders, monkeypatch):
+    ids, found = tiny.token_ids(tiny.CONFIGS["qwen3"], 70), []
+    for products in (SOFTWARE_PRODUCTS, GPU_PRODUCTS):
+        monkeypatch.setattr(gpu.device, "products", products)
+        decoder = Decoder(open_checkpoint(folders["qwen3"]), context=256, backend=gpu)
+        found += [decoder.logits(ids, chunk=chunk) for chunk in (70, 20, 3)]
+    assert all(np.array_equal(one, found[0]) for one in found)
 
 
 @pytest.mark.parametrize("name", FEW if ALL else FEW[:1])

@@ -1,14 +1,16 @@
 """Every op that has a shader agrees with its float64 reference; products have the same bits in every batch."""
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from gpus import ALL
 
-from weft.backends.webgpu.launch import KERNELS, Product
+from weft.backends.webgpu.launch import KERNELS, LARGE, MANY, PLAIN, ROW, SMALL
 from weft.graph.single import single
 from weft.ops.registry import catalogue
+from weft.ops.samples import weight as blocks
 from weft.ops.spec import spec_of
 from weft.ops.state import KvArray, SlotArray
 from weft.ops.tolerance import relative_error
@@ -51,13 +53,14 @@ def test_an_op_agrees_with_its_reference(gpu, name):
     assert ran
 
 
-SHADERS = [Product("matmul", 4, 64), Product("matmul_row", 1, 4), Product("matmul_tile", 64, 64)]
+SHADERS = [replace(one, least=0, most=MANY) for one in (PLAIN, ROW, SMALL, LARGE)]
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"] if ALL else ["f16", "q4_k"])
 def test_products_have_the_same_bits_in_every_shader_and_batch(gpu, kind, monkeypatch):
     rng = np.random.default_rng(5)
-    x, weight = rng.standard_normal((67, 200)).astype("f4"), rng.standard_normal((70, 200)).astype(kind)
+    depth = 200 if kind in ("f32", "f16", "bf16") else 1280
+    x, weight = rng.standard_normal((67, depth)).astype("f4"), blocks(rng, kind, 70, depth)
     op, found = catalogue()["matmul"], []
     for product in SHADERS:
         monkeypatch.setattr(gpu.device, "products", (product,))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache, lru_cache
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.backends.webgpu.memory import free_memory
@@ -114,6 +116,7 @@ class Device:
         self.limits = {name: adapter.limits[name] for name in STRONG_LIMITS}
         self.products = SOFTWARE_PRODUCTS if adapter.software else GPU_PRODUCTS
         self.lock = threading.RLock()
+        self.lost = ""  # what was said when the device was lost
         self.used_bytes = 0  # of all buffers that are alive
         self._layouts: dict[tuple[bool, ...], Any] = {}
         self._pipelines: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Shader, Any]] = {}
@@ -137,11 +140,32 @@ class Device:
             raise MemoryPlanError("gpu", f"{what} is too large for the device: {given}", advice="use a smaller batch")
         return Buffer(self, size, data, readable)
 
+    @cached_property
+    def native_half(self) -> bool:
+        """Whether the device's own function widens every float16 rightly. Software devices are not asked."""
+        if self.adapter.software:
+            return False
+        self.__dict__["native_half"] = True  # while it is tried
+        made, compiled = self.pipeline("halves", ())
+        del self._pipelines["halves", ()], self.__dict__["native_half"]
+        out, params = self.buffer(4 << 16, "a test"), self.buffer(PARAMS_BYTES, "a test")
+        encoder = self.native.create_command_encoder()
+        work = encoder.begin_compute_pass()
+        work.set_pipeline(compiled)
+        work.set_bind_group(0, self.bind(made.written, out, params, ()), [0])
+        work.dispatch_workgroups((1 << 15) // 64)
+        work.end()
+        self.queue.submit([encoder.finish()])
+        got = np.frombuffer(out.read(0, 4 << 16), np.float32)
+        want = np.arange(1 << 16).astype(np.uint16).view(np.float16).astype(np.float32)
+        number = ~np.isnan(want)
+        return bool(np.array_equal(got[number].view(np.uint32), want[number].view(np.uint32)))
+
     def pipeline(self, name: str, defines: tuple[tuple[str, str], ...]) -> tuple[Shader, Any]:
         """The shader and its compiled form; kept."""
         key = (name, defines)
         if key not in self._pipelines:
-            made = shader(name, defines)
+            made = shader(name, (*defines, ("HALF", "native" if self.native_half else "")))
             module = self.native.create_shader_module(label=name, code=made.text)
             layout = self.native.create_pipeline_layout(bind_group_layouts=[self.layout(made.written)])
             compiled = self.native.create_compute_pipeline(
@@ -182,6 +206,70 @@ class Device:
             encoder.copy_buffer_to_buffer(between.native, at, buffer.native, target, nbytes)
             at += nbytes
         self.queue.submit([encoder.finish()])
+
+    def encoded(self, dispatches: Sequence[Dispatch], arena: Buffer, start: int, nbytes: int, to: Staging) -> Any:
+        """Commands that run these one after another, and then copy a part of the arena to where it can be read."""
+        encoder = self.native.create_command_encoder()
+        work = encoder.begin_compute_pass()
+        last = None
+        for pipeline, group, place, across, down in dispatches:
+            if pipeline is not last:
+                work.set_pipeline(pipeline)
+                last = pipeline
+            work.set_bind_group(0, group, [place])
+            work.dispatch_workgroups(across, down)
+        work.end()
+        if nbytes:
+            encoder.copy_buffer_to_buffer(arena.native, start, to.native, 0, nbytes)
+        return encoder.finish()
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Errors of the device as weft's own. After a loss nothing runs on it any more."""
+        if self.lost:
+            raise self._gone(self.lost)
+        try:
+            yield
+        except self._wgpu.GPUError as error:
+            said = str(error)
+            if isinstance(error, MemoryError):
+                what = f"{self.adapter.name} has no memory left: {said:.200}"
+                raise MemoryPlanError("gpu", what, advice="use a smaller context, or device cpu") from error
+            if "lost" in said.lower():
+                self.lost = said
+                raise self._gone(said) from error
+            raise BackendError("gpu", f"{self.adapter.name} failed: {said:.200}", advice="use device cpu") from error
+
+    def _gone(self, said: str) -> BackendError:
+        advice = "load the model again, or use device cpu"
+        return BackendError("gpu", f"{self.adapter.name} was lost: {said:.200}", advice=advice)
+
+
+class Dispatch(NamedTuple):
+    """A pipeline, what it is bound to, where its parameters are, and workgroups on two axes."""
+
+    pipeline: Any
+    group: Any
+    place: int
+    across: int
+    down: int
+
+
+class Staging:
+    """Memory that commands copy results to, and that the machine reads when they have run."""
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        self._buffer = Buffer(device, max(16, -(-nbytes // 16) * 16), None, readable=True)
+        self.native = self._buffer.native
+        self.nbytes = self._buffer.nbytes
+
+    def read(self, nbytes: int) -> np.ndarray:
+        """The first bytes, after everything submitted before."""
+        self.native.map_async("READ_NOSYNC", 0, nbytes).sync_wait()
+        try:
+            return np.array(np.frombuffer(self.native.read_mapped(0, nbytes, copy=False), np.uint8))
+        finally:
+            self.native.unmap()
 
 
 class Buffer:

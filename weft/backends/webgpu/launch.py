@@ -29,7 +29,15 @@ WORD = 4  # bytes
 TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
 PER_WORD = {"f32": 1, "f16": 2, "bf16": 2, "i8": 4}  # channels of a state's keys and values in a word: lib/pages.wgsl
-STORED = ("f32", "f16", "bf16")  # types that lib/weights.wgsl reads; others are widened when they are uploaded
+STORED = (
+    "f32",
+    "f16",
+    "bf16",
+    "q8_0",
+    "q4_0",
+    "q4_k",
+    "q6_k",
+)  # types that lib/weights.wgsl reads; others are widened when they are uploaded
 
 
 @frozen(eq=False)
@@ -214,7 +222,9 @@ def embedding(call: Call) -> Iterator[Launch]:
     for part in weight.parts:
         places = {"ids": call.at(0), "out": call.out(), "tokens": tokens, "cols": cols, "stride": weight.stride}
         places |= {"first": part.first, "rows": part.rows}
-        yield Launch("embedding", (("DTYPE", weight.stored),), places, (part.buffer,), tokens * quads, LANES)
+        yield Launch(
+            "embedding", (("DTYPE", weight.stored), ("DEPTH", "cols")), places, (part.buffer,), tokens * quads, LANES
+        )
 
 
 @kernel("matmul")
@@ -224,16 +234,15 @@ def matmul(call: Call) -> Iterator[Launch]:
     weight = call.bound(1)  # a DeviceWeight
     bias = (call.vector(2),) if call.given(2) else ()
     defines: Defines = (("DTYPE", weight.stored), ("ACTIVATION", call.attrs["activation"]), ("BIAS", str(len(bias))))
-    defines += (("WHOLE", str(depth % PART == 0)),)
+    defines += (("WHOLE", str(depth % PART == 0)), ("DEPTH", "depth"))
     for part in weight.parts:
         places = {"x": call.at(0), "out": call.out(), "rows": rows, "depth": depth, "width": width}
         places |= {"stride": weight.stride, "first": part.first, "cols": part.rows}
         for product in call.products:
-            if not product.deepest or depth <= product.deepest:
-                times = -(-part.rows // product.columns)
-                extra = {"part": PART} if product.shader == "matmul" else {}
-                given = (defines, places | extra, (part.buffer, *bias), rows)
-                yield Launch(product.shader, *given, product.rows, times, product.least, product.most)
+            times = -(-part.rows // product.columns)
+            extra = {"part": PART} if product.shader == "matmul" else {}
+            given = (defines + product.defines, places | extra, (part.buffer, *bias), rows)
+            yield Launch(product.shader, *given, product.rows, times, product.least, product.most)
 
 
 @frozen
@@ -243,18 +252,18 @@ class Product:
     shader: str
     rows: int
     columns: int
+    defines: Defines = ()
     least: int = 0
     most: int = MANY
-    deepest: int = 0  # columns of x, where that is limited
 
 
 # All add up in the same order, so a row's result does not depend on which one is used.
-SOFTWARE_PRODUCTS = (Product("matmul", 4, 64),)
-FEW = 8  # rows
-GPU_PRODUCTS = (
-    Product("matmul_row", 1, 4, most=FEW, deepest=32_768),
-    Product("matmul_tile", 64, 64, least=FEW + 1),
-)
+PLAIN = Product("matmul", 4, 64)  # for software devices
+LARGE = Product("matmul_tile", 64, 64, (("XS", "2048"), ("WS", "2048"), ("LANES", "256")), least=49)
+SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), ("XS", "1024"), ("WS", "512"), ("LANES", "128")), 9, 48)
+ROW = Product("matmul_row", 1, 8, most=8)
+SOFTWARE_PRODUCTS = (PLAIN,)
+GPU_PRODUCTS = (ROW, SMALL, LARGE)
 
 
 @kernel("attention")

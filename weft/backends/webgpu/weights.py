@@ -19,6 +19,9 @@ from weft.ops.spec import Spec
 
 ROWS = "rows"  # layouts: rows that a product or a look-up reads, or a vector of floats
 VECTOR = "vector"
+ALIGNED = 16  # bytes: rows begin where four words can be read at once
+# Where a block's scale is, and its codes from and to: sizes that are no multiple of a word are taken apart.
+CODES = {"q8_0": (0, 2, 34), "q4_0": (0, 2, 18), "q6_k": (208, 0, 208)}
 
 
 @frozen(eq=False)
@@ -75,12 +78,22 @@ def _rows(value: np.ndarray | Packed) -> tuple[np.ndarray, str]:
     kind = packed.dtype
     rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
     data = packed.data.reshape(rows, -1)
-    wanted = kind.nbytes(-(-cols // PART) * PART)
+    if kind.name in CODES:
+        data = _codes_first(data.reshape(rows, -1, kind.size_bytes), *CODES[kind.name])
+    wanted = max(data.shape[1], kind.nbytes(-(-cols // PART) * PART))
+    wanted = -(-wanted // ALIGNED) * ALIGNED
     if data.shape[1] == wanted:
         return data, kind.name
     padded = np.zeros((rows, wanted), np.uint8)
     padded[:, : data.shape[1]] = data
     return padded, kind.name
+
+
+def _codes_first(blocks: np.ndarray, scale: int, first: int, end: int) -> np.ndarray:
+    """Rows of blocks [rows, blocks, bytes] whose scales, two bytes at `scale`, follow all the codes."""
+    rows = len(blocks)
+    parts = (blocks[:, :, first:end].reshape(rows, -1), blocks[:, :, scale : scale + 2].reshape(rows, -1))
+    return np.concatenate(parts, axis=1)
 
 
 class GpuWeights(Weights):

@@ -2,9 +2,10 @@
 //
 // Meaning  weft/ops/matmul.py
 // Layout   x [rows, depth]; weight rows of `stride` words, `first` to `first` + `cols` of the matrix in this buffer;
-//          out [rows, width]; depth at most 32,768
-// Method   a workgroup takes a row of x and 4 columns; 16 lanes a column, each a chain over every 16th part of 32. One
-//          lane adds the parts in order, as matmul and matmul_tile do
+//          out [rows, width]
+// Method   a workgroup takes a row of x and 8 columns, 32 lanes each: a lane has a chain over one part of 32 columns of
+//          every 1,024, which it reads before x comes through the group's memory. One lane adds the parts in order, as
+//          matmul and matmul_tile do
 // Bound    memory
 #include group
 #include math
@@ -15,43 +16,61 @@
 #params x, out, rows, depth, width, stride, first, cols
 
 const PART = 32u;
-var<workgroup> sums: array<f32, 4096>;  // [column][part]
+const TEAM = 32u;
+const TEAMS = 8u;
+const ROUND = 1024u;
+var<workgroup> xs: array<f32, 1056>;  // [part][column], a word apart so that lanes read different banks
+var<workgroup> sums: array<f32, 256>;
 
-fn x_at(row: u32, k: u32) -> f32 {
-#if WHOLE
-  return f(p.x + row * p.depth + k);
-#else
-  if (k < p.depth) { return f(p.x + row * p.depth + k); }
-  return 0.0;
-#endif
-}
-
-@compute @workgroup_size(64)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lane: u32) {
-  let across = (p.cols + 3u) / 4u;
+        @builtin(local_invocation_index) index: u32) {
+  let across = (p.cols + TEAMS - 1u) / TEAMS;
   let group = group_of(at, groups);
   let row = group / across;
   if (row >= p.rows) { return; }
-  let col = group % across * 4u + lane / 16u;
-  let parts = (p.depth + PART - 1u) / PART;
-  if (col < p.cols) {
-    for (var part = lane % 16u; part < parts; part += 16u) {
-      var sum = 0.0;
-      for (var k = part * PART; k < (part + 1u) * PART; k += 4u) {
-        let w = weight4(col, p.stride, k);
-        sum = fma(x_at(row, k), w.x, sum);
-        sum = fma(x_at(row, k + 1u), w.y, sum);
-        sum = fma(x_at(row, k + 2u), w.z, sum);
-        sum = fma(x_at(row, k + 3u), w.w, sum);
+  let lane = index % TEAM;
+  let col = group % across * TEAMS + index / TEAM;
+  let from_x = p.x + row * p.depth;
+  var total = 0.0;
+  for (var k0 = 0u; k0 < p.depth; k0 += ROUND) {
+    let k = k0 + lane * PART;
+    let here = k < p.depth && col < p.cols;
+    var w: array<vec4<f32>, 8>;
+    if (here) {
+      w[0] = weight4(col, p.stride, k);
+      w[1] = weight4(col, p.stride, k + 4u);
+      w[2] = weight4(col, p.stride, k + 8u);
+      w[3] = weight4(col, p.stride, k + 12u);
+      w[4] = weight4(col, p.stride, k + 16u);
+      w[5] = weight4(col, p.stride, k + 20u);
+      w[6] = weight4(col, p.stride, k + 24u);
+      w[7] = weight4(col, p.stride, k + 28u);
+    }
+    workgroupBarrier();
+    for (var c = index; c < ROUND; c += 256u) {
+      var value = 0.0;
+      if (k0 + c < p.depth) { value = f(from_x + k0 + c); }
+      xs[c + c / PART] = value;
+    }
+    workgroupBarrier();
+    var sum = 0.0;
+    if (here) {
+      let base = lane * (PART + 1u);
+      for (var j = 0u; j < 8u; j++) {
+        sum = fma(xs[base + 4u * j], w[j].x, sum);
+        sum = fma(xs[base + 4u * j + 1u], w[j].y, sum);
+        sum = fma(xs[base + 4u * j + 2u], w[j].z, sum);
+        sum = fma(xs[base + 4u * j + 3u], w[j].w, sum);
       }
-      sums[lane / 16u * 1024u + part] = sum;
+    }
+    sums[index] = sum;
+    workgroupBarrier();
+    if (lane == 0u) {
+      for (var part = 0u; part < TEAM; part++) { total += sums[index + part]; }
     }
   }
-  workgroupBarrier();
-  if (lane % 16u == 0u && col < p.cols) {
-    var total = 0.0;
-    for (var part = 0u; part < parts; part++) { total += sums[lane / 16u * 1024u + part]; }
+  if (lane == 0u && col < p.cols) {
 #if BIAS
     total += bias[p.first + col];
 #endif
