@@ -15,7 +15,8 @@ constexpr int64_t kMaxContext = int64_t{1} << 24;
 
 int64_t context_of(const bundle::Bundle& bundle, const bundle::Limits& limits, int64_t asked) {
   const int64_t own = bundle.manifest().at("generate").at("context").integer();
-  if (own < 1 || own > kMaxContext || own > limits.pages * kPage || own > limits.positions) fail(ErrorKind::format, bundle::kManifest, "context does not fit the program");
+  if (limits.pages > kMaxContext / kPage) fail(ErrorKind::format, "program", "has a longer table of pages than any text needs");
+  if (own < 1 || own > limits.pages * kPage || own > limits.positions) fail(ErrorKind::format, bundle::kManifest, "context does not fit the program");
   if (asked > own) fail(ErrorKind::input, "open", "context must be at most " + std::to_string(own) + ", what this model reads");
   return asked ? asked : std::min(own, kDefaultContext);
 }

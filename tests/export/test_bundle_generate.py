@@ -258,8 +258,8 @@ def test_a_shorter_context_is_exported(chat_model: Path, tmp_path: Path) -> None
 
 @pytest.mark.soak
 def test_smollm2_says_the_same(smollm2: Path, smollm2_bundle: Path) -> None:
-    model = weft.load(str(smollm2), compute="int8", context=512, draft="none")
-    with Model(smollm2_bundle, threads=2) as native:
+    model = weft.load(str(smollm2), compute="int8", context=512, draft="none", threads=1)
+    with Model(smollm2_bundle, threads=1) as native:
         for prompt in SENTENCES[: times(20, 2)]:
             same(native, model, prompt, max_tokens=times(64, 10))
         same(native, model, SENTENCES[0], max_tokens=times(64, 10), temperature=0.8, top_p=0.9, seed=3)

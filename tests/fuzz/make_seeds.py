@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing import CORPUS
+from seeds_bundle import bundle_seeds
 from seeds_models import python_seeds
 from seeds_text import merges_seeds, tekken_seeds
 
@@ -200,7 +201,7 @@ def native_seeds() -> Iterator[tuple[str, Iterator[Seed]]]:
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CORPUS
-    texts = (("tekken", tekken_seeds()), ("merges_txt", merges_seeds()))
+    texts = (("tekken", tekken_seeds()), ("merges_txt", merges_seeds()), ("bundle", bundle_seeds()))
     for target, seeds in (*native_seeds(), *python_seeds(), *texts):
         (folder / target).mkdir(parents=True, exist_ok=True)
         for _, data in seeds:
