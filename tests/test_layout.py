@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "describe": ("runtime", "models", "nn", "graph", "weights"),
     "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
     "quantise": (
-        *("models", "nn", "graph", "backends", "runtime", "runtime/threads", "text", "embed"),
+        *("models", "nn", "graph", "ops", "backends", "runtime", "runtime/threads", "text", "embed"),
         *("weights", "weights/names", "weights/sources", "_core"),
     ),
     "export": ("runtime", "embed", "models", "text", "weights/sources", "_core", "__init__"),

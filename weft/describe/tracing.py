@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft.models import model_module
 from weft.nn import Scope, read_config
 from weft.nn.step import TracedStep
+from weft.weights.rotation import turned_of
 
 if TYPE_CHECKING:
     from weft.graph import Trace
@@ -18,6 +19,7 @@ def traced(trace: Trace, checkpoint: Checkpoint) -> Trace:
     module: Any = model_module(checkpoint.model_type)
     decodes = module.KIND == "decoder"
     w = Scope(trace, checkpoint.stored)
+    trace.turned = turned_of(checkpoint.config)
     with checkpoint.naming():
         cfg = read_config(module.Config, checkpoint.config)
         if decodes and getattr(cfg, "causal", True):

@@ -1,6 +1,6 @@
 """Running a model into a program: a trace hands out symbolic inputs, weights and states, and records the ops called."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,8 @@ class Trace:
         self.name = name
         self.dropout: float | None = 0.0  # the part that models leave out while they learn; None for their own rates
         self.sites = 0  # places where they do so
+        # Of a rotated model, ends of the names of modules whose inputs are turned first, and strides: nn/layers.py
+        self.turned: Mapping[str, int] = {}
         self.constants: dict[str, np.ndarray] = {}
         self._declared: dict[str, Tensor] = {}
         self._results: list[Tensor] = []

@@ -11,6 +11,7 @@ from weft.graph.tensor import T
 from weft.runtime.decoder import Decoder
 from weft.runtime.paged.holding import slots_of
 from weft.runtime.steps import build_step
+from weft.weights.rotation import rotation_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +59,9 @@ class LayeredDecoder(Decoder):
         finally:
             holding.release()
         count = sum(name.startswith("layer_") for name in found)
-        return [found[f"layer_{number}"].astype(np.float64) for number in range(count)]
+        states = [found[f"layer_{number}"].astype(np.float64) for number in range(count)]
+        rotation = rotation_of(self.checkpoint.config)
+        return states if rotation is None else [rotation.unturned(state) for state in states]
 
 
 def residuals(trace: Trace, hidden: int) -> dict[str, Tensor]:

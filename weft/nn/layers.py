@@ -14,6 +14,7 @@ from weft.ops import gated_clamped as gated_clamped
 from weft.ops import scale as scale
 from weft.ops import softcap as softcap
 from weft.ops import take_rows as take_rows
+from weft.ops.hadamard import mixing, split
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -31,8 +32,20 @@ def linear(
     columns: tuple[int, int] | None = None,
 ) -> Tensor:
     """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part`, `transposed`, `columns`: see Scope.weight"""
+    x = _turned(x, w)
     y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part, transposed=transposed, columns=columns))
     return y + w.weight("bias", out, part=part) if bias else y
+
+
+def _turned(x: Tensor, w: Scope) -> Tensor:
+    """The rows that a module reads: turned where the model is rotated and its weights stand for turned rows."""
+    stride = next((stride for end, stride in x.trace.turned.items() if w.path.endswith(end)), None)
+    if stride is None:
+        return x
+    parts, size = split(cast(int, x.shape[-1]) // stride)
+    factor = mixing(parts)
+    constant = None if factor is None else x.trace.constant(f"turn.{parts}", factor)
+    return ops.hadamard(x, constant, size=size, stride=stride)
 
 
 def embedding(

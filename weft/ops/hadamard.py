@@ -110,3 +110,22 @@ def back_of_hadamard(
     grad: Any, x: Any, factor: Any = None, *, size: int, stride: int = 1, inverse: bool = False
 ) -> tuple[Any, ...]:
     return hadamard(grad, factor, size=size, stride=stride, inverse=not inverse), None
+
+
+def split(width: int) -> tuple[int, int]:
+    """`width` as m times the largest power of two in it."""
+    size = width & -width
+    return width // size, size
+
+
+def mixing(parts: int) -> np.ndarray | None:
+    """An orthogonal factor [parts * parts] that spreads every part over all, float64: the discrete cosine transform's.
+
+    None for one part.
+    """
+    if parts == 1:
+        return None
+    rows, columns = np.arange(parts)[:, None], np.arange(parts)[None]
+    made = np.sqrt(2.0 / parts) * np.cos(np.pi * (columns + 0.5) * rows / parts)
+    made[0] = np.sqrt(1.0 / parts)
+    return made.reshape(-1)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from weft.dtype import DTYPES, DType
 from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.quantise.grouped import packed_words, rounded
+from weft.quantise.rotating import rotated
 from weft.quantise.writing import Written
 from weft.weights import TensorView, open_weights, strict_json
 from weft.weights.files import replacing
 from weft.weights.integers import CONFIG, integer_matrices
+from weft.weights.rotation import refuse_rotated
 
 MANIFEST = "weft-quantised.json"
 FOLDER_TYPES = {"int8": (8, True), "int4": (4, True), "int4-asym": (4, False)}
@@ -86,7 +88,11 @@ class _Part:
 
 
 class QuantisingFolder:
-    """Iterate over it: each tensor of the folder `source` as it is written, those of an earlier run first."""
+    """Iterate over it: each tensor of the folder `source` as it is written, those of an earlier run first.
+
+    With `rotate`, a seed, the model is rotated first (weft/weights/rotation.py), and `check` holds every tensor to what
+    it was before any is written.
+    """
 
     def __init__(
         self,
@@ -95,6 +101,7 @@ class QuantisingFolder:
         *,
         type: str,
         group: int | None = None,
+        rotate: int | None = None,
         threads: int = 1,
         overwrite: bool = False,
     ) -> None:
@@ -104,6 +111,12 @@ class QuantisingFolder:
         self.config = _config(self.source)
         self._opened = open_weights(self.source)
         self.tensors: Mapping[str, Any] = integer_matrices(self._opened.tensors, self.config)
+        self.given_bytes = sum(view.nbytes for view in self.tensors.values())
+        refuse_rotated("quantize", self.config, "it cannot be quantised again")
+        self.rotated = None if rotate is None else rotated(self.source, self.tensors, self.config, rotate)
+        self._checked: float | None = None
+        if self.rotated is not None:
+            self.tensors, self.config = self.rotated.tensors, self.rotated.config(self.config)
         self._partial = self.output.with_name(f".{self.output.name}.partial")
         self._chosen = {name for name, view in self.tensors.items() if self._is_quantised(name, view)}
         if not self._chosen:
@@ -133,11 +146,20 @@ class QuantisingFolder:
     def __len__(self) -> int:
         return len(self.tensors)
 
+    def check(self, tell: Callable[[int, int], None] = lambda done, all: None) -> float:
+        """Of a rotated model, the largest relative difference between results of a tensor and of the one it was; an
+        error where it is too large. `tell` hears how many tensors of how many are checked."""
+        if self._checked is None:
+            self._checked = 0.0 if self.rotated is None else self.rotated.check(tell)
+        return self._checked
+
     def __iter__(self) -> Iterator[Written]:
+        self.check()
         source = _digest(self._opened.files)
         parts, size = self._layout()
         header = _header(parts, size)
-        key = hashlib.sha256(header + source.encode()).hexdigest()
+        seed = "" if self.rotated is None else f"rotated {self.rotated.rotation.seed}"
+        key = hashlib.sha256(header + source.encode() + seed.encode()).hexdigest()
         done = self._taken_up(key)
         self._partial.mkdir(exist_ok=True)
         weights = self._partial / "model.safetensors"
@@ -256,7 +278,10 @@ class QuantisingFolder:
             for (name, view), lost in zip(self.tensors.items(), done)
             if name in self._chosen
         }
-        manifest = {"source": source, "type": self.scheme.name, "group": self.scheme.group, "tensors": tensors}
+        manifest: dict[str, Any] = {"source": source, "type": self.scheme.name, "group": self.scheme.group}
+        if self.rotated is not None:
+            manifest["rotation"] = {"seed": self.rotated.rotation.seed, "difference": self._checked}
+        manifest["tensors"] = tensors
         (self._partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         (self._partial / ".journal").unlink()
         old = self.output.with_name(f".{self.output.name}.{os.urandom(4).hex()}.old")

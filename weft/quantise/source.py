@@ -19,6 +19,7 @@ from weft.text.words.gguf_words import gguf_vocabulary
 from weft.weights import Gguf, TensorView, gguf_from_config, gguf_tensors, open_gguf
 from weft.weights.files import MappedFile
 from weft.weights.gguf_config import POOLING
+from weft.weights.rotation import refuse_rotated
 
 # What old files have beside their weights: tables that are computed, and heads of the task that encoders learnt.
 UNUSED = ("rotary_emb.inv_freq", "attention.masked_bias", "attention.bias", "embeddings.position_ids")
@@ -77,6 +78,7 @@ def without_split(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_checkpoint(checkpoint: Checkpoint) -> Source:
     """A folder's model as a GGUF file holds it; nothing is read but names and settings."""
+    refuse_rotated("quantize", checkpoint.config, "GGUF has no words for what it does while it runs")
     module = model_module(checkpoint.model_type)
     gguf: Gguf | None = module.GGUF
     if gguf is None:

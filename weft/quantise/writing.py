@@ -67,6 +67,7 @@ class Quantising:
         self._check(overwrite)
         self._opened = open_source(self.source)
         self.tensors: Mapping[str, TensorView] = self._opened.tensors
+        self.given_bytes = sum(view.nbytes for view in self.tensors.values())
         if isinstance(type, str):
             type = make_plan(self.tensors, type, exceptions, widen=self.source.is_dir())
         elif exceptions or set(type.types) != set(self.tensors):

@@ -24,6 +24,7 @@ from weft.weights.experts import expert_stacks
 from weft.weights.files import MappedFile, TensorView
 from weft.weights.integers import integer_matrices
 from weft.weights.names import Names
+from weft.weights.rotation import as_it_was
 
 if TYPE_CHECKING:
     import numpy as np
@@ -279,7 +280,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     from weft.weights import open_safetensors
 
-    config = read_object(folder / "config.json", missing={})
+    config = as_it_was(read_object(folder / "config.json", missing={}))
     described = read_object(folder / DESCRIPTION, missing={})
     if described:
         config = described_config(config, described)

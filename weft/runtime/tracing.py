@@ -6,6 +6,7 @@ from weft.dtype import DType
 from weft.graph import Tensor, Trace
 from weft.ops.spec import Shape
 from weft.runtime.checkpoint import Checkpoint
+from weft.weights.rotation import turned_of
 
 
 class CheckedTrace(Trace):
@@ -14,6 +15,7 @@ class CheckedTrace(Trace):
     def __init__(self, name: str, checkpoint: Checkpoint) -> None:
         super().__init__(name)
         self._checkpoint = checkpoint
+        self.turned = turned_of(checkpoint.config)
 
     def weight(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
         if name not in self.constants and self._checkpoint.stored(name) is None:

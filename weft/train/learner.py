@@ -43,6 +43,7 @@ from weft.runtime.steps import build_step, offsets
 from weft.runtime.threads import plan_threads
 from weft.runtime.tracing import CheckedTrace
 from weft.train.order import mask
+from weft.weights.rotation import refuse_rotated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -345,6 +346,7 @@ class Learner(BaseLearner):
 def _traced(programs: Programs, context: int) -> tuple[Program, Arrays]:
     """The program of the model, and its constants."""
     checkpoint, config, module = programs.checkpoint, programs.config, programs.module
+    refuse_rotated("train", checkpoint.config, "adapters are trained before, and rotated when they are loaded")
     if module.KIND != "decoder" or getattr(config, "bidirectional", False):
         what = f"{checkpoint.model_type} does not generate text, so it has no loss of the next token"
         raise UnsupportedError("train", what)

@@ -29,6 +29,7 @@ from weft.train.training import Base
 from weft.weights import open_gguf, open_safetensors, quantise, write_gguf, write_safetensors
 from weft.weights.adapters import AdaptedModule, open_adapter
 from weft.weights.files import MadeView, TensorView
+from weft.weights.rotation import refuse_rotated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,6 +100,7 @@ def merge(
 
 
 def _check(checkpoint: Checkpoint, output: Path, type: str | None) -> None:
+    refuse_rotated("merge", checkpoint.config, "adapters are merged before, or applied while it runs")
     if type is not None and type not in TYPES:
         advice = f"use one of {', '.join(TYPES)}"
         raise UnsupportedError("merge", "cannot be written", field="type", given=type, advice=advice)

@@ -18,6 +18,7 @@ from weft.nn.step import TracedStep
 from weft.runtime.adapters.targets import ROLES
 from weft.runtime.tracing import CheckedTrace
 from weft.weights.adapters import EXPERT_PARAMETERS
+from weft.weights.rotation import refuse_rotated
 
 if TYPE_CHECKING:
     from weft.graph import Program
@@ -73,6 +74,7 @@ def products(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
 
 def _program(checkpoint: Checkpoint) -> Program:
     """What a decoder computes, before ops are fused."""
+    refuse_rotated("train", checkpoint.config, "adapters are trained before, and rotated when they are loaded")
     module = model_module(checkpoint.model_type)
     if module.KIND != "decoder":
         what = f"{checkpoint.model_type} does not generate text, so it has no loss of the next token"

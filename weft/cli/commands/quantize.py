@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     help="Columns that share a scale, for int4 and int4-asym: 32, 64 or 128.  [default: 64]",
 )
 @click.option(
+    "--rotate",
+    is_flag=True,
+    help="Rotate the model first, so that no channel stands out and few bits lose less; for int8, int4 and int4-asym. "
+    "Only weft reads the folder then.",
+)
+@click.option(
     "--tensor",
     "exceptions",
     multiple=True,
@@ -91,6 +97,7 @@ def command(
     output: Path,
     kind: str | None,
     group: int | None,
+    rotate: bool,
     exceptions: tuple[str, ...],
     size: str | None,
     max_loss: float | None,
@@ -127,20 +134,19 @@ def command(
       weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --feedback
       weft quantize ./model -o model-int4 --type int4 --group 64
     """
-    from weft.quantise import QuantisingFolder
-    from weft.quantise.folder import FOLDER_TYPES
+    from weft.quantise.folder import FOLDER_TYPES, QuantisingFolder
     from weft.runtime.threads import plan_threads
     from weft.weights.sources import locate
 
     if kind not in FOLDER_TYPES:
-        _check_choice(kind, size, max_loss, group)
+        _check_choice(kind, size, max_loss, group, rotate)
     place, count = locate(model).path, plan_threads(threads).count
     more: dict[str, Any] = {"threads": count, "overwrite": force}
     work: Quantising | QuantisingFolder
     if kind in FOLDER_TYPES:
         only = {"tensor": exceptions, "size": size, "max_loss": max_loss, "calibrate": calibrate, "imatrix": imatrix}
         _no_gguf(**only, feedback=feedback, report=report)
-        work = QuantisingFolder(place, output, type=str(kind), group=group, **more)
+        work = QuantisingFolder(place, output, type=str(kind), group=group, rotate=0 if rotate else None, **more)
     else:
         seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
         work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
@@ -151,7 +157,10 @@ def command(
 def _written(work: Quantising | QuantisingFolder) -> list[Written]:
     """All tensors, once they are written; a bar shows how far it is."""
     from weft.cli.counting import counted
+    from weft.quantise import QuantisingFolder
 
+    if isinstance(work, QuantisingFolder):
+        _check_rotation(work)
     written = []
     with counted("tensors") as tell:
         for one in work:
@@ -165,8 +174,7 @@ def _show(work: Quantising | QuantisingFolder, written: Sequence[Written], outpu
     from weft.quantise.folder import MANIFEST
 
     changed = [one for one in written if one.before != one.after]
-    before = sum(work.tensors[one.name].nbytes for one in written)
-    after = sum(one.nbytes for one in written)
+    before, after = work.given_bytes, sum(one.nbytes for one in written)
     worst = max(changed, key=lambda one: one.lost, default=None)
     if as_json:
         rows = [{"name": one.name, "from": one.before, "to": one.after, "lost": one.lost} for one in changed]
@@ -195,13 +203,30 @@ def _no_gguf(**given: Any) -> None:
             )
 
 
-def _check_choice(kind: str | None, size: str | None, max_loss: float | None, group: int | None) -> None:
+def _check_rotation(work: QuantisingFolder) -> None:
+    """Hold every rotated tensor to what it was, and say that the head is one of its own now."""
+    from weft.cli.counting import counted
+    from weft.weights.rotation import EMBEDDING, HEAD
+
+    if work.rotated is None:
+        return
+    with counted("tensors checked") as tell:
+        apart = work.check(tell)
+    screen.note(f"rotated: in float64 every tensor gives the same results, {apart:.0e} apart at most")
+    if work.rotated.untied:
+        screen.note(f"the model tied {HEAD} to {EMBEDDING}; rotated they differ, and both are written")
+
+
+def _check_choice(kind: str | None, size: str | None, max_loss: float | None, group: int | None, rotate: bool) -> None:
     from weft.errors import InputError
 
     if sum(given is not None for given in (kind, size, max_loss)) != 1:
         raise InputError("quantize", "is needed, or one of --size and --max-loss", field="type", given=kind)
     if group is not None:
         raise InputError("quantize", "is for int4 and int4-asym", field="group", given=group)
+    if rotate:
+        advice = "choose --type int4; GGUF has no words for what a rotated model does while it runs"
+        raise InputError("quantize", "is for int8, int4 and int4-asym", field="rotate", advice=advice)
 
 
 def _gguf(

@@ -12,6 +12,7 @@ from weft.models import model_module
 from weft.nn.scope import EACH, TRANSPOSED
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
+from weft.weights.rotation import GAIN, rotation_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,6 +119,12 @@ class Targets:
         """The parts of an adapter's modules by table, packed; WeightError for what does not fit the model."""
         modules = file.modules
         found = [(name, self._find(name, module), module) for name, module in modules.items()]
+        rotation = rotation_of(self._checkpoint.config)
+        if rotation is not None:  # adapters are of the model as it was
+            found = [
+                (name, targets, rotation.adapted(targets[0].weight, module, self._gain_of_norm))
+                for name, targets, module in found
+            ]
         seen: dict[PartPlace, str] = {}
         for name, targets, module in found:
             others = {seen.setdefault(target.place, name) for target in targets} - {name}
@@ -137,6 +144,14 @@ class Targets:
             for target in targets:
                 packer.add(target.place, self._values(name, target, own[target.matrix if len(own) > 1 else 0]))
         return packer.finish()
+
+    def _gain_of_norm(self, name: str) -> np.ndarray:
+        """What a norm's weight was before the model was rotated."""
+        import numpy as np
+
+        if GAIN + name not in self._checkpoint.tensors:
+            raise WeightError("adapter", f"{GAIN}{name} is missing, so no adapter can be rotated")
+        return self._checkpoint.tensors[GAIN + name].numpy().astype(np.float64)
 
     def _find(self, name: str, module: AdaptedModule) -> list[Target]:
         targets = next((self._modules[own] for own in self._spellings(name) if own in self._modules), None)
