@@ -140,6 +140,7 @@ def test_doctor_explains_threads_levels_and_memory(run: Run, monkeypatch: pytest
     assert report["offline"] == {"on": True, "reason": "WEFT_OFFLINE"}
     text = run("doctor").stdout
     assert "[scalar]" in text and "huge pages" in text and "numpy" in text
+    assert report["gpu"]["device"] == "cpu" and "auto is" in report["gpu"]["reason"] and "auto is" in text
 
 
 def test_doctor_counts_a_model_before_it_is_loaded(run: Run, generator: Path, embedder: Path) -> None:
@@ -156,7 +157,7 @@ def test_doctor_counts_a_model_before_it_is_loaded(run: Run, generator: Path, em
 def test_ops_is_the_catalogue_on_every_backend_here(run: Run) -> None:
     rows = json.loads(run("ops", "--json").stdout)
     assert [row["op"] for row in rows] == list(catalogue())
-    assert set(rows[0]["backends"]) == {backend.name for backend in backends_present()}
+    assert set(rows[0]["backends"]) == {backend.name for backend in backends_present()} | {"gpu"}
     assert all(row["backends"]["reference"] == "kernel" and row["meaning"] for row in rows)
     lines = run("ops", "--markdown").stdout.splitlines()
     assert len(lines) == len(rows) + 2 and len({line.replace("\\|", "").count("|") for line in lines}) == 1

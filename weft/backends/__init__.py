@@ -62,3 +62,41 @@ def backends_present() -> list[Backend]:
     except ImportError:  # the compiled core is not built
         return found
     return found + [CpuBackend(level=level) for level in levels_present()]
+
+
+def gpu_supports(op: str) -> bool:
+    """Whether the GPU backend has a shader for an op, on a machine with a GPU or without."""
+    from weft.backends.webgpu.launch import supports
+
+    return supports(op, ())
+
+
+def describe_gpus() -> tuple[list[dict[str, object]], str]:
+    """The GPUs that weft finds, and which one "auto" would use or why it would use the CPU."""
+    from weft.backends.webgpu import adapters
+    from weft.backends.webgpu.memory import free_memory
+
+    try:
+        found = adapters()
+    except BackendError as error:
+        return [], f"auto is the CPU: {error.what}: {error.advice}"
+    rows: list[dict[str, object]] = []
+    for one in found:
+        memory = free_memory(one.name, one.kind, 0)
+        rows.append(
+            {
+                "device": f"gpu:{one.index}",
+                "name": one.name,
+                "api": one.api,
+                "kind": one.kind,
+                "driver": one.driver,
+                "software": one.software,
+                "buffer_bytes": one.limits["max-storage-buffer-binding-size"],
+                "free_bytes": None if memory is None or memory[0] >= 1 << 62 else memory[0],
+                "memory": "the machine's" if memory is None else memory[1],
+            }
+        )
+    hardware = [row for row in rows if not row["software"]]
+    if hardware:
+        return rows, f"auto is {hardware[0]['device']}, the first that is no software device"
+    return rows, "auto is the CPU: " + ("software devices are for tests" if rows else "this machine shows no GPU")

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.backends.webgpu.memory import free_memory
+from weft.backends.webgpu.native import Dispatch, record, shader_module
 from weft.backends.webgpu.shader import FIRST_BINDING, Shader, shader
 from weft.errors import BackendError, MemoryPlanError, NotFoundError
 from weft.frozen import frozen
@@ -166,7 +167,7 @@ class Device:
         key = (name, defines)
         if key not in self._pipelines:
             made = shader(name, (*defines, ("HALF", "native" if self.native_half else "")))
-            module = self.native.create_shader_module(label=name, code=made.text)
+            module = shader_module(self.native, name, made.text)
             layout = self.native.create_pipeline_layout(bind_group_layouts=[self.layout(made.written)])
             compiled = self.native.create_compute_pipeline(
                 layout=layout, compute={"module": module, "entry_point": "main"}
@@ -211,13 +212,7 @@ class Device:
         """Commands that run these one after another, and then copy a part of the arena to where it can be read."""
         encoder = self.native.create_command_encoder()
         work = encoder.begin_compute_pass()
-        last = None
-        for pipeline, group, place, across, down in dispatches:
-            if pipeline is not last:
-                work.set_pipeline(pipeline)
-                last = pipeline
-            work.set_bind_group(0, group, [place])
-            work.dispatch_workgroups(across, down)
+        record(work, dispatches)
         work.end()
         if nbytes:
             encoder.copy_buffer_to_buffer(arena.native, start, to.native, 0, nbytes)
@@ -243,16 +238,6 @@ class Device:
     def _gone(self, said: str) -> BackendError:
         advice = "load the model again, or use device cpu"
         return BackendError("gpu", f"{self.adapter.name} was lost: {said:.200}", advice=advice)
-
-
-class Dispatch(NamedTuple):
-    """A pipeline, what it is bound to, where its parameters are, and workgroups on two axes."""
-
-    pipeline: Any
-    group: Any
-    place: int
-    across: int
-    down: int
 
 
 class Staging:

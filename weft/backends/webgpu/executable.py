@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.backends.base import Executable
-from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Dispatch, Staging
+from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
 from weft.backends.webgpu.launch import KERNELS, Call, Launch, bits, copy
+from weft.backends.webgpu.native import Dispatch
 from weft.errors import BackendError
 from weft.graph.plan import ALIGN
 from weft.graph.program import Program, Value, bind_sizes

@@ -25,6 +25,8 @@ Defines: TypeAlias = tuple[tuple[str, str], ...]
 LANES = 64  # of an elementwise launch
 PART = 32  # columns that a product adds up at a time; rows of weights are padded to it
 MANY = 1 << 62
+WIDE_NORM = 512  # columns of a norm from which 256 lanes take a row
+UNROLLED = 16  # words that attention reads at once
 WORD = 4  # bytes
 TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
@@ -186,7 +188,15 @@ def norm(call: Call) -> Iterator[Launch]:
     numbers = {"eps": float(call.attrs["eps"])} if "eps" in call.attrs else {}
     buffers = tuple(call.vector(index) for index in range(1, len(call.values)))
     places = {"x": call.at(0), "out": call.out(), "rows": rows, "cols": cols}
-    yield Launch(call.instr.op, (), {**places, **numbers}, buffers, rows)
+    yield Launch(call.instr.op, lanes_for(call.instr.op, cols), {**places, **numbers}, buffers, rows)
+
+
+def lanes_for(op: str, cols: int) -> Defines:
+    """How many lanes share a row, and how many columns each of them keeps, where the op's shader asks for it."""
+    if op not in ("rms_norm", "add_rms_norm"):
+        return ()
+    wide = cols >= WIDE_NORM
+    return ("WIDE", str(wide)), ("EACH", str(-(-cols // (4 * LANES if wide else LANES))))
 
 
 @kernel("add_rms_norm", "add_layer_norm")
@@ -197,7 +207,8 @@ def add_norm(call: Call) -> Iterator[Launch]:
     if len(call.results) == 2:
         places["norm"] = call.out(1)
     buffers = tuple(call.vector(index) for index in range(2, len(call.values)))
-    yield Launch(call.instr.op, (), {**places, "eps": float(call.attrs["eps"])}, buffers, rows)
+    places |= {"eps": float(call.attrs["eps"])}
+    yield Launch(call.instr.op, lanes_for(call.instr.op, cols), places, buffers, rows)
 
 
 @kernel("take_rows")
@@ -257,10 +268,22 @@ class Product:
     most: int = MANY
 
 
+def _tile(rows: int, columns: int, lanes: int) -> Defines:
+    """The memory of a tile, and how often all lanes bring four numbers of it."""
+    sizes = {
+        "XS": PART * rows,
+        "WS": PART * columns,
+        "LANES": lanes,
+        "XN": rows * 8 // lanes,
+        "WN": columns * 8 // lanes,
+    }
+    return tuple((name, str(size)) for name, size in sizes.items())
+
+
 # All add up in the same order, so a row's result does not depend on which one is used.
 PLAIN = Product("matmul", 4, 64)  # for software devices
-LARGE = Product("matmul_tile", 64, 64, (("XS", "2048"), ("WS", "2048"), ("LANES", "256")), least=49)
-SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), ("XS", "1024"), ("WS", "512"), ("LANES", "128")), 9, 48)
+LARGE = Product("matmul_tile", 64, 64, _tile(64, 64, 256), least=49)
+SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), *_tile(32, 16, 128)), 9, 48)
 ROW = Product("matmul_row", 1, 8, most=8)
 SOFTWARE_PRODUCTS = (PLAIN,)
 GPU_PRODUCTS = (ROW, SMALL, LARGE)
@@ -282,7 +305,7 @@ def attention(call: Call) -> Iterator[Launch]:
         ("SINKS", str(call.given(4))),
         ("TABLE", str(call.given(5))),
     )
-    defines += (("SLOTS", str(-(-dim // LANES))),)
+    defines += (("SLOTS", str(-(-dim // LANES))), ("DIM", str(dim)))
     yield Launch("attention", defines, places, buffers, tokens * heads)
 
 
@@ -349,6 +372,7 @@ def attention_paged(call: Call) -> Iterator[Launch]:
     per = int(dict(defines)["PER"])
     words = -(-dim // per)
     defines += (("CHANNELS", "f32" if per == 1 else f"vec{per}<f32>"), ("SLOTS", str(-(-words // LANES))))
+    defines += (("WORDS", str(words)), ("CHUNKS", str(words // UNROLLED)))
     defines += (("WIDTH", str(words * per)), ("JOINED", str(TEAMS * words * per)), ("SINKS", str(len(sinks))))
     yield Launch("attention_paged", defines, places, (call.bound(1).buffer, *sinks), tokens * heads)
 

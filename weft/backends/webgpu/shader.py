@@ -6,6 +6,7 @@ A file is WGSL and these lines:
     #params x, rows, eps: f32  what a launch gives: u32 unless said; the shader reads p.x, p.rows, p.eps
     #bind weight: array<u32>   a buffer beside the arena, read-only; `#bind rw state: …` one that is written, too
     #if NAME, #if NAME == word, #else, #endif
+    #each i 8 … #end           the lines between, eight times, with {{i}} from 0 to 7
 
 `{{NAME}}` becomes the definition of NAME. The arena is there without being said, with f(i), n(i) and put(i, value) for
 its floats, integers and results.
@@ -14,7 +15,7 @@ its floats, integers and results.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -65,10 +66,25 @@ def shader(name: str, defines: tuple[tuple[str, str], ...] = ()) -> Shader:
     return Shader(name, text, tuple(params), tuple(written))
 
 
-def _expanded(name: str, defines: Mapping[str, str], params: list[tuple[str, str]], written: list[bool]) -> list[str]:
+def _repeated(lines: list[str], defines: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Lines with the definitions that hold for them."""
+    at = 0
+    while at < len(lines):
+        if not lines[at].startswith("#each "):
+            yield lines[at], defines
+            at += 1
+            continue
+        _, variable, times = _filled(lines[at], defines).split()
+        end = lines.index("#end", at)
+        for turn in range(int(times)):
+            yield from ((line, {**defines, variable: str(turn)}) for line in lines[at + 1 : end])
+        at = end + 1
+
+
+def _expanded(name: str, given: Mapping[str, str], params: list[tuple[str, str]], written: list[bool]) -> list[str]:
     lines: list[str] = []
     taken = [True]  # for each #if around the line, whether its part is used
-    for line in _read(name).splitlines():
+    for line, defines in _repeated(_read(name).splitlines(), given):
         if line.startswith("#if "):
             taken.append(_holds(line[4:], defines))
         elif line == "#else":

@@ -29,6 +29,7 @@ def command(model: str | None, context: int | None, as_json: bool) -> None:
     report: dict[str, Any] = {
         "processor": _processor(),
         "memory": _memory(),
+        "gpu": _gpu(),
         "software": _software(),
         "caches": _caches(),
         "offline": _offline(),
@@ -69,6 +70,16 @@ def _memory() -> dict[str, Any]:
         "usable_bytes": int(SHARE * free.available_bytes),
         "huge_pages": huge_pages(),
     }
+
+
+def _gpu() -> dict[str, Any]:
+    from weft import flags
+    from weft.backends import describe_gpus
+
+    found, automatic = describe_gpus()
+    asked = flags.get("WEFT_BACKEND")
+    reason = f"WEFT_BACKEND asks for it; {automatic}" if asked else f"unless --device says another; {automatic}"
+    return {"found": found, "device": asked or "cpu", "reason": reason}
 
 
 def _software() -> dict[str, str]:
@@ -129,6 +140,8 @@ def _print(report: dict[str, Any]) -> None:
     click.echo()
     screen.facts(rows, title="Memory")
     click.echo()
+    _print_gpu(report["gpu"])
+    click.echo()
     screen.facts(report["software"].items(), title="Software")
     rows = [(f"{c['name']} cache", f"{c['path']}, {screen.size(c['bytes'])}") for c in report["caches"]]
     rows.append(("offline", f"yes: {offline['reason']}" if offline["on"] else "no: models are downloaded when needed"))
@@ -137,6 +150,16 @@ def _print(report: dict[str, Any]) -> None:
     if "model" in report:
         click.echo()
         _print_model(report["model"])
+
+
+def _print_gpu(gpu: dict[str, Any]) -> None:
+    rows = [("device", f"{gpu['device']}, {gpu['reason']}")]
+    for one in gpu["found"]:
+        free = one["memory"] if one["free_bytes"] is None else f"{screen.size(one['free_bytes'])} free"
+        kind = "a software device, slow" if one["software"] else one["kind"]
+        limits = f"memory: {free}; buffers of at most {screen.size(one['buffer_bytes'])}"
+        rows.append((one["device"], f"{one['name']} ({one['api']}, {kind}); {limits}"))
+    screen.facts(rows, title="GPU")
 
 
 def _print_model(model: dict[str, Any]) -> None:

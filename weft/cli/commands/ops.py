@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from weft.backends.base import Backend
     from weft.ops.registry import Op
 
+GPU = "gpu"
 CELLS = {"kernel": "✓", "parts": "parts", "none": "–"}
 
 
@@ -19,7 +20,7 @@ CELLS = {"kernel": "✓", "parts": "parts", "none": "–"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 def command(as_json: bool, markdown: bool) -> None:
-    """Show every op, and which backends of this machine run it.
+    """Show every op, and which backends of this machine run it; gpu is any GPU.
 
     ✓: with a kernel. parts: decomposed into simpler ops. –: not at all.
 
@@ -35,7 +36,7 @@ def command(as_json: bool, markdown: bool) -> None:
 
     backends = backends_present()
     rows = [_row(op, backends) for op in catalogue().values()]
-    names = [backend.name for backend in backends]
+    names = [*(backend.name for backend in backends), GPU]
     if as_json:
         screen.print_json(rows)
     elif markdown:
@@ -46,10 +47,14 @@ def command(as_json: bool, markdown: bool) -> None:
 
 
 def _row(op: Op, backends: list[Backend]) -> dict[str, Any]:
+    from weft.backends import gpu_supports
+
     support = {}
     for backend in backends:
         lacking = "parts" if op.decomposition else "none"
         support[backend.name] = "kernel" if backend.supports(op.name, ()) else lacking
+    lacking = "parts" if op.decomposition else "none"
+    support[GPU] = "kernel" if gpu_supports(op.name) else lacking
     meaning = (op.__doc__ or "").strip().partition("\n")[0]
     return {"op": op.name, "family": op.family, "meaning": meaning, "backends": support}
 

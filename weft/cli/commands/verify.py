@@ -22,6 +22,11 @@ WORDS = {True: "right", False: "WRONG", None: "unknown"}
 @options.remote("model, if an index was built with one")
 @options.threads()
 @click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Compare this device with the CPU, of a generator too: gpu, or gpu:1 for the second GPU.",
+)
+@click.option(
     "--golden", metavar="NAME", help="For a folder or file: the catalogue model whose vectors it should give."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -31,6 +36,7 @@ def command(
     model: str,
     compute: str,
     threads: int | None,
+    device: str | None,
     golden: str | None,
     as_json: bool,
     **asked: Any,
@@ -41,6 +47,10 @@ def command(
     texts in a batch and in another order; every length alone with itself in a batch; and one number of threads with
     another. All comparisons but the first must agree to the bit. The exit code is 1 if something is wrong.
 
+    With --device, a model on a GPU is compared with itself on the CPU: the largest difference, how well the order of
+    similarities or logits agrees (Spearman), how many greedy tokens are the same, and whether the device gives the same
+    bits in every batch. Embedding models and generators can be compared.
+
     For an index, the checksums of its files and the fingerprint of its model are checked, and its canary texts are
     embedded again. A difference is an error.
 
@@ -49,6 +59,7 @@ def command(
       weft verify
       weft verify all-MiniLM-L6-v2 --compute int8
       weft verify ./my-model --golden all-MiniLM-L6-v2 --json
+      weft verify smollm2-135m-instruct --device gpu
       weft verify notes.index
       weft verify notes.index --model ./where-the-model-is-now
     """
@@ -56,12 +67,11 @@ def command(
     from weft.embed.verification import verify
     from weft.errors import NotFoundError
 
+    if device is not None:
+        _refuse(context, "cannot be combined with --device, which compares in f32")
+        return _verify_device(model, device, threads, as_json)
     if (Path(model) / HEADER).is_file():
-        for name in ("compute", "golden"):
-            if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-                raise click.UsageError(
-                    f"--{name} applies to a model; an index is verified with the settings it was built with"
-                )
+        _refuse(context, "applies to a model; an index is verified with the settings it was built with")
         return _verify_index(Path(model), threads, as_json, asked)
     if model.endswith(".index") and not Path(model).exists():
         raise NotFoundError("verify", f"{model} does not exist", advice="build an index with `weft index build`")
@@ -79,6 +89,33 @@ def command(
     else:
         rows = [(check.name, WORDS[check.passed], check.detail) for check in found.checks]
         screen.table(("check", "result", "detail"), rows)
+    if not found.passed:
+        raise click.exceptions.Exit(1)
+
+
+def _refuse(context: click.Context, why: str) -> None:
+    """A usage error that names the first option that was given though it has no meaning here."""
+    for name in ("compute", "golden"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} {why}")
+
+
+def _verify_device(model: str, device: str, threads: int | None, as_json: bool) -> None:
+    from weft.measure.parity import parity
+
+    found = parity(model, device, threads=threads)
+    if as_json:
+        screen.print_json({**asdict(found), "passed": found.passed})
+    else:
+        rows = [
+            ("device", found.device),
+            ("largest difference", f"{found.largest:.2g} of {'vectors' if found.agreement is None else 'logits'}"),
+            ("Spearman", f"{found.spearman:.6f}"),
+            *([] if found.agreement is None else [("greedy tokens", f"{found.agreement:.1%} are the CPU's")]),
+            ("same bits in every batch", "yes" if found.same_bits else "NO"),
+            ("result", WORDS[found.passed]),
+        ]
+        screen.facts(rows, title=f"{model} beside the CPU")
     if not found.passed:
         raise click.exceptions.Exit(1)
 

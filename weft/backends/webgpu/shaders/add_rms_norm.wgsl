@@ -1,31 +1,32 @@
 // add_rms_norm: x + y, and its rms_norm.
 //
 // Meaning  weft/ops/norm.py
-// Layout   rows of `cols` floats; the result may overwrite x
-// Method   one workgroup a row; a lane takes every 64th column, then a tree over the lanes: the order depends on cols only
+// Layout   rows of `cols` floats; the results may overwrite x and y
+// Method   one workgroup a row; a lane takes every LANES-th column and keeps the sum, then a tree over the lanes: the
+//          order depends on cols only
 // Bound    memory
 #include reduce
 #bind weight: array<f32>
 #params x, y, out, norm, rows, cols, eps: f32
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
   let row = group_of(at, groups);
   if (row >= p.rows) { return; }
-  let source = p.x + row * p.cols;
-  let to = p.out + row * p.cols;
-  let other = p.y + row * p.cols;
-  let normed = p.norm + row * p.cols;
+  var kept: array<f32, {{EACH}}>;
   var part = 0.0;
-  for (var c = lane; c < p.cols; c += LANES) {
-    let total = f(source + c) + f(other + c);
-    part = fma(total, total, part);
+  for (var i = 0u; i < {{EACH}}u; i++) {
+    let c = row * p.cols + lane + i * LANES;
+    if (lane + i * LANES < p.cols) { kept[i] = f(p.x + c) + f(p.y + c); }
   }
+  for (var i = 0u; i < {{EACH}}u; i++) { part = fma(kept[i], kept[i], part); }
   let root = sqrt(sum_lanes(lane, part) / f32(p.cols) + p.eps);
-  for (var c = lane; c < p.cols; c += LANES) {  // both are read before either is written: results may overwrite them
-    let total = f(source + c) + f(other + c);
-    put(to + c, total);
-    put(normed + c, total / root * weight[c]);
+  for (var i = 0u; i < {{EACH}}u; i++) {
+    let c = lane + i * LANES;
+    if (c < p.cols) {
+      put(p.out + row * p.cols + c, kept[i]);
+      put(p.norm + row * p.cols + c, kept[i] / root * weight[c]);
+    }
   }
 }

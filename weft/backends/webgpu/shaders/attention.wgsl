@@ -58,7 +58,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     if (key < end && (p.window == 0u || here - i32(key) < i32(p.window))) {
       let place = p.k + (whole.x + key) * stride + source;
       score = 0.0;
-      for (var c = 0u; c < p.dim; c++) { score = fma(query[c], f(place + c), score); }
+      for (var c = 0u; c < {{DIM}}u; c++) { score = fma(query[c], f(place + c), score); }
       score = score * p.scale;
       if (p.cap > 0.0) { score = p.cap * tanh_(score / p.cap); }
 #if TABLE
@@ -76,9 +76,16 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       let c = lane + s * LANES;
       var sum = sums[s] * kept;
       if (c < p.dim) {
-        for (var j = 0u; j < count; j++) {
-          sum = fma(shares[j], f(p.v + (whole.x + block + j) * stride + source + c), sum);
+        let from_v = p.v + (whole.x + block) * stride + source + c;
+        for (var j = 0u; j + 8u <= count; j += 8u) {  // eight are read before any is used
+#each i 8
+          let v{{i}} = f(from_v + (j + {{i}}u) * stride);
+#end
+#each i 8
+          sum = fma(shares[j + {{i}}u], v{{i}}, sum);
+#end
         }
+        for (var j = count / 8u * 8u; j < count; j++) { sum = fma(shares[j], f(from_v + j * stride), sum); }
       }
       sums[s] = sum;
     }

@@ -70,6 +70,20 @@ fn channels(word: u32) -> vec4<f32> {
 }
 #endif
 
+// A score with one more word of a key.
+fn with_key(dot: f32, w: u32, k: {{CHANNELS}}) -> f32 {
+#if KV == f32
+  return fma(query[w], k, dot);
+#endif
+#if KV == f16|bf16
+  return fma(query[2u * w + 1u], k.y, fma(query[2u * w], k.x, dot));
+#endif
+#if KV == i8
+  let first = fma(query[4u * w + 1u], k.y, fma(query[4u * w], k.x, dot));
+  return fma(query[4u * w + 3u], k.w, fma(query[4u * w + 2u], k.z, first));
+#endif
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) index: u32) {
@@ -79,7 +93,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   let head = group % p.heads;
   let team = index / LANES;
   let lane = index % LANES;
-  let words = words_of(p.dim);
+  let words = {{WORDS}}u;
   if (index == 0u) {
     bounds = vec2<u32>(p.pages + sequence_of(token, p.segments, p.sequences) * p.max_pages, u32(n(p.positions + token)) + 1u);
   }
@@ -110,17 +124,16 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       let place = select(first_page, second_page, lane >= PAGE);
       let column = key % PAGE;
       var dot = 0.0;
-      for (var w = 0u; w < words; w++) {
-        let k = channels(state[place + w * PAGE + column]);
-#if KV == f32
-        dot = fma(query[w], k, dot);
-#endif
-#if KV == f16|bf16
-        dot = fma(query[2u * w + 1u], k.y, fma(query[2u * w], k.x, dot));
-#endif
-#if KV == i8
-        dot = fma(query[4u * w + 3u], k.w, fma(query[4u * w + 2u], k.z, fma(query[4u * w + 1u], k.y, fma(query[4u * w], k.x, dot))));
-#endif
+      for (var w0 = 0u; w0 < {{CHUNKS}}u * 16u; w0 += 16u) {  // sixteen are read before any is used
+#each i 16
+        let k{{i}} = channels(state[place + (w0 + {{i}}u) * PAGE + column]);
+#end
+#each i 16
+        dot = with_key(dot, w0 + {{i}}u, k{{i}});
+#end
+      }
+      for (var w = {{CHUNKS}}u * 16u; w < {{WORDS}}u; w++) {
+        dot = with_key(dot, w, channels(state[place + w * PAGE + column]));
       }
 #if KV == i8
       dot = dot * bitcast<f32>(state[place + 2u * PAGE * words + column]);
@@ -142,9 +155,15 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       let w = lane + s * LANES;
       var sum = sums[s] * kept;
       if (w < words) {
-        for (var j = skipped; j < count; j++) {
-          let row = select(first_page, second_page, j >= PAGE) + (PAGE + j % PAGE) * words;
-          sum = fma({{CHANNELS}}(shares[team * LANES + j]), channels(state[row + w]), sum);
+        for (var j0 = skipped / 16u * 16u; j0 < count; j0 += 16u) {
+          let row = select(first_page, second_page, j0 >= PAGE) + (PAGE + j0 % PAGE) * {{WORDS}}u + w;
+#each i 16
+          var v{{i}} = {{CHANNELS}}();
+          if (j0 + {{i}}u < count && j0 + {{i}}u >= skipped) { v{{i}} = channels(state[row + {{i}}u * {{WORDS}}u]); }
+#end
+#each i 16
+          sum = fma({{CHANNELS}}(shares[team * LANES + j0 + {{i}}u]), v{{i}}, sum);
+#end
         }
       }
       sums[s] = sum;

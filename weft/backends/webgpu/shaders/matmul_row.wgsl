@@ -36,16 +36,13 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   for (var k0 = 0u; k0 < p.depth; k0 += ROUND) {
     let k = k0 + lane * PART;
     let here = k < p.depth && col < p.cols;
-    var w: array<vec4<f32>, 8>;
+#each i 8
+    var w{{i}} = vec4<f32>();
+#end
     if (here) {
-      w[0] = weight4(col, p.stride, k);
-      w[1] = weight4(col, p.stride, k + 4u);
-      w[2] = weight4(col, p.stride, k + 8u);
-      w[3] = weight4(col, p.stride, k + 12u);
-      w[4] = weight4(col, p.stride, k + 16u);
-      w[5] = weight4(col, p.stride, k + 20u);
-      w[6] = weight4(col, p.stride, k + 24u);
-      w[7] = weight4(col, p.stride, k + 28u);
+#each i 8
+      w{{i}} = weight4(col, p.stride, k + 4u * {{i}}u);
+#end
     }
     workgroupBarrier();
     for (var c = index; c < ROUND; c += 256u) {
@@ -57,17 +54,19 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     var sum = 0.0;
     if (here) {
       let base = lane * (PART + 1u);
-      for (var j = 0u; j < 8u; j++) {
-        sum = fma(xs[base + 4u * j], w[j].x, sum);
-        sum = fma(xs[base + 4u * j + 1u], w[j].y, sum);
-        sum = fma(xs[base + 4u * j + 2u], w[j].z, sum);
-        sum = fma(xs[base + 4u * j + 3u], w[j].w, sum);
-      }
+#each i 8
+      sum = fma(xs[base + 4u * {{i}}u], w{{i}}.x, sum);
+      sum = fma(xs[base + 4u * {{i}}u + 1u], w{{i}}.y, sum);
+      sum = fma(xs[base + 4u * {{i}}u + 2u], w{{i}}.z, sum);
+      sum = fma(xs[base + 4u * {{i}}u + 3u], w{{i}}.w, sum);
+#end
     }
     sums[index] = sum;
     workgroupBarrier();
     if (lane == 0u) {
-      for (var part = 0u; part < TEAM; part++) { total += sums[index + part]; }
+#each i 32
+      total += sums[index + {{i}}u];
+#end
     }
   }
   if (lane == 0u && col < p.cols) {

@@ -33,6 +33,30 @@ const PART = 32u;
 var<workgroup> xs: array<f32, {{XS}}>;  // [column][row]
 var<workgroup> ws: array<f32, {{WS}}>;
 
+// Four columns of x and of the weight, for the i-th time that all invocations bring some.
+fn from_x(i: u32, row0: u32, k0: u32) -> vec4<f32> {
+  let row = row0 + i / 8u;
+  let k = k0 + i % 8u * 4u;
+  let at = p.x + row * p.depth + k;
+  var values = vec4<f32>();
+  if (row < p.rows) {
+#if WHOLE
+    if (k < p.depth) { values = vec4<f32>(f(at), f(at + 1u), f(at + 2u), f(at + 3u)); }
+#else
+    if (k < p.depth) { values.x = f(at); }
+    if (k + 1u < p.depth) { values.y = f(at + 1u); }
+    if (k + 2u < p.depth) { values.z = f(at + 2u); }
+    if (k + 3u < p.depth) { values.w = f(at + 3u); }
+#endif
+  }
+  return values;
+}
+
+fn from_weight(i: u32, col0: u32, k0: u32) -> vec4<f32> {
+  if (col0 + i / 8u < p.cols && k0 < p.depth) { return weight4(col0 + i / 8u, p.stride, k0 + i % 8u * 4u); }
+  return vec4<f32>();
+}
+
 @compute @workgroup_size({{LANES}})
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
@@ -44,38 +68,49 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   let tx = lane % ACROSS * EACH;
   let ty = lane / ACROSS * EACH;
   var total: array<Few, EACH>;
+#each i {{XN}}
+  var x{{i}} = from_x(lane + {{i}}u * LANES, row0, 0u);
+#end
+#each i {{WN}}
+  var w{{i}} = from_weight(lane + {{i}}u * LANES, col0, 0u);
+#end
   for (var k0 = 0u; k0 < p.depth; k0 += PART) {
-    // Neighbouring invocations bring neighbouring columns, four of a row at a time.
-    for (var i = lane; i < TALL * 8u; i += LANES) {
-      let r = i / 8u;
-      let c = i % 8u * 4u;
-      for (var j = 0u; j < 4u; j++) {
-        var value = 0.0;
-        if (row0 + r < p.rows && k0 + c + j < p.depth) { value = f(p.x + (row0 + r) * p.depth + k0 + c + j); }
-        xs[(c + j) * TALL + r] = value;
-      }
-    }
-    for (var i = lane; i < WIDE * 8u; i += LANES) {
-      let r = i / 8u;
-      let c = i % 8u * 4u;
-      var values = vec4<f32>();
-      if (col0 + r < p.cols) { values = weight4(col0 + r, p.stride, k0 + c); }
-      for (var j = 0u; j < 4u; j++) { ws[(c + j) * WIDE + r] = values[j]; }
-    }
+    let c = lane % 8u * 4u;
+#each i {{XN}}
+    let xr{{i}} = (lane + {{i}}u * LANES) / 8u;
+    xs[c * TALL + xr{{i}}] = x{{i}}.x;
+    xs[(c + 1u) * TALL + xr{{i}}] = x{{i}}.y;
+    xs[(c + 2u) * TALL + xr{{i}}] = x{{i}}.z;
+    xs[(c + 3u) * TALL + xr{{i}}] = x{{i}}.w;
+#end
+#each i {{WN}}
+    let wr{{i}} = (lane + {{i}}u * LANES) / 8u;
+    ws[c * WIDE + wr{{i}}] = w{{i}}.x;
+    ws[(c + 1u) * WIDE + wr{{i}}] = w{{i}}.y;
+    ws[(c + 2u) * WIDE + wr{{i}}] = w{{i}}.z;
+    ws[(c + 3u) * WIDE + wr{{i}}] = w{{i}}.w;
+#end
     workgroupBarrier();
+    // The next part is on its way while this one is multiplied.
+#each i {{XN}}
+    x{{i}} = from_x(lane + {{i}}u * LANES, row0, k0 + PART);
+#end
+#each i {{WN}}
+    w{{i}} = from_weight(lane + {{i}}u * LANES, col0, k0 + PART);
+#end
     var part = array<Few, EACH>();  // with its value: the variable alone keeps that of the last round
     for (var k = 0u; k < PART; k++) {
       let a = k * TALL + ty;
       let b = k * WIDE + tx;
 #if SMALL
-      let w = vec2<f32>(ws[b], ws[b + 1u]);
+      let wide = vec2<f32>(ws[b], ws[b + 1u]);
 #else
-      let w = vec4<f32>(ws[b], ws[b + 1u], ws[b + 2u], ws[b + 3u]);
-      part[2] = fma(Few(xs[a + 2u]), w, part[2]);
-      part[3] = fma(Few(xs[a + 3u]), w, part[3]);
+      let wide = vec4<f32>(ws[b], ws[b + 1u], ws[b + 2u], ws[b + 3u]);
+      part[2] = fma(Few(xs[a + 2u]), wide, part[2]);
+      part[3] = fma(Few(xs[a + 3u]), wide, part[3]);
 #endif
-      part[0] = fma(Few(xs[a]), w, part[0]);
-      part[1] = fma(Few(xs[a + 1u]), w, part[1]);
+      part[0] = fma(Few(xs[a]), wide, part[0]);
+      part[1] = fma(Few(xs[a + 1u]), wide, part[1]);
     }
     for (var i = 0u; i < EACH; i++) { total[i] += part[i]; }
     workgroupBarrier();

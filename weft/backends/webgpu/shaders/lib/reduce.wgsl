@@ -1,12 +1,16 @@
-// reduce: sums and maxima over the 64 lanes of a workgroup, always in the same order.
+// reduce: sums and maxima over the lanes of a workgroup, 64 or with WIDE 256, always in the same order.
 #include group
+#if WIDE
+const LANES = 256u;
+#else
 const LANES = 64u;
-var<workgroup> lanes: array<f32, 64>;
+#endif
+var<workgroup> lanes: array<f32, LANES>;
 
 fn sum_lanes(lane: u32, value: f32) -> f32 {
   lanes[lane] = value;
   workgroupBarrier();
-  for (var step = 32u; step > 0u; step = step >> 1u) {
+  for (var step = LANES / 2u; step > 0u; step = step >> 1u) {
     if (lane < step) { lanes[lane] = lanes[lane] + lanes[lane + step]; }
     workgroupBarrier();
   }
@@ -18,7 +22,7 @@ fn sum_lanes(lane: u32, value: f32) -> f32 {
 fn max_lanes(lane: u32, value: f32) -> f32 {
   lanes[lane] = value;
   workgroupBarrier();
-  for (var step = 32u; step > 0u; step = step >> 1u) {
+  for (var step = LANES / 2u; step > 0u; step = step >> 1u) {
     if (lane < step) { lanes[lane] = max(lanes[lane], lanes[lane + step]); }
     workgroupBarrier();
   }
