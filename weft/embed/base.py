@@ -23,6 +23,7 @@ from weft.embed.inputs import (
 )
 from weft.embed.results import Embedded, EmbedInterrupted, Ranked, check_output, converted
 from weft.errors import BackendError, InputError, TooLongError, UnsupportedError
+from weft.pictures import is_picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,7 +150,7 @@ class BaseEmbedder(ABC):
     def encode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """Vectors of `texts`, float32 [len(texts), dimension]; one text alone gives [dimension]. Options: `embed`'s."""
         vectors = self.embed(texts, **options).vectors
-        return vectors[0] if isinstance(texts, str) else vectors
+        return vectors[0] if isinstance(texts, str) or is_picture(texts) else vectors
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode` with the model's prompt for queries, if it has one."""

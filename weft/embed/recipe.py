@@ -90,11 +90,14 @@ class Recipe:
     dimensions: int | None = None  # the length of vectors in the model's files, if they set one
     keeps: str = "head"  # the part of a long text that sentence-transformers keeps
     ending: str | None = None  # a token that every text must end with, also if the tokenizer's files do not say so
+    projection: DenseLayer | None = None  # the layer after pooling of a model with two towers, from its own files
+    length: int | None = None  # texts are filled up to so many tokens with the padding token
     source: str = ""
 
     def head(self, normalise: bool) -> Head:
         """The part of the recipe that is computed with the model."""
         layers = tuple(DenseLayer(d.folder.name, d.outputs, d.bias, d.activation) for d in self.dense)
+        layers = layers if self.projection is None else (self.projection, *layers)
         return Head(self.pooling, layers, normalise, skips=not self.include_prompt)
 
     def with_dense(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -17,9 +17,22 @@ from weft.embed.computing import chosen
 from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
 from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
 from weft.embed.inputs import How, Limits, check_choice, check_count, check_ids, texts_of
-from weft.embed.recipe import Recipe, entry_of, read_recipe, tell_of_prompts
+from weft.embed.recipe import Recipe, entry_of, tell_of_prompts
 from weft.embed.results import Embedded, EmbedInterrupted
+from weft.embed.seeing import (
+    TEMPLATE,
+    Sight,
+    embed_mixed,
+    filled,
+    holds_pictures,
+    model_folder,
+    padding_of,
+    probabilities,
+    recipe_of,
+    sees,
+)
 from weft.errors import FingerprintError, InputError, UnsupportedError
+from weft.pictures import is_picture
 from weft.progress import shown
 from weft.runtime import Encoder, open_checkpoint, token_ranges
 from weft.weights.sources import locate
@@ -94,9 +107,9 @@ class Embedder(BaseEmbedder):
         self.limits = limits or Limits()
         self.cache = open_cache(cache)
         located = locate(str(model) if isinstance(model, PathLike) else model, offline=offline, progress=progress)
-        checkpoint = open_checkpoint(located.path.absolute())  # its files are read later, maybe elsewhere
-        entry = entry_of(located)
-        self.recipe: Recipe = read_recipe(checkpoint, entry, pooling)
+        path, entry = located.path.absolute(), entry_of(located)  # its files are read later, maybe elsewhere
+        checkpoint = open_checkpoint(model_folder(path))
+        self.recipe: Recipe = recipe_of(checkpoint, entry, pooling, path)
         self._may_want_prompts = entry is None and prompts is None and not self.recipe.prompts
         if matryoshka is not None:
             self.recipe = replace(self.recipe, matryoshka=matryoshka)
@@ -243,7 +256,9 @@ class Embedder(BaseEmbedder):
             tokenizer=tokenizer_digest(checkpoint, None if checkpoint.make_tokenizer is None else self.tokenizer)
             + (" in lower case" if self.recipe.lower else "")
             + (" with special tokens in texts" if self._parse_special else ""),
-            pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
+            pooling=self.recipe.pooling
+            + ("" if self.recipe.include_prompt else " without the prompt")
+            + (f" with pictures by {self._sight.recipe}" if self.sees else ""),
             dense=tuple(layer.activation for layer in self.recipe.dense),
             prompts=self.recipe.used_prompts(),
             dimension=self._encoder.dimension,
@@ -304,7 +319,11 @@ class Embedder(BaseEmbedder):
         import numpy as np
 
         sequences = self._cutter.sequences(texts, how.prompt, how.truncate)
-        vectors, whole = self._run(sequences.ids, how)
+        length = self.recipe.length
+        ids = (
+            sequences.ids if length is None else filled(sequences.ids, length, self._padding[0], left=self._padding[1])
+        )
+        vectors, whole = self._run(ids, how)
         if not whole:
             sequences = sequences.first(int(np.searchsorted(sequences.starts, len(vectors), "right")) - 1)
             vectors = vectors[: len(sequences.ids)]
@@ -312,6 +331,50 @@ class Embedder(BaseEmbedder):
         if not whole:
             raise EmbedInterrupted(made)
         return made
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model embeds pictures as well as texts."""
+        return sees(self._encoder.checkpoint)
+
+    @cached_property
+    def _sight(self) -> Sight:
+        return Sight(self._encoder, self._normalise)
+
+    def embed(self, texts: Any, **options: Any) -> Embedded:
+        """The vectors of `encode`, row i of item i, with their token counts, what was cut, and the fingerprint.
+
+        Options are those of BaseEmbedder.embed; those of texts do not concern pictures. Of a model with pictures, items
+        may be texts and pictures in any order.
+        """
+        given = [texts] if is_picture(texts) else texts
+        if not holds_pictures(given):
+            return super().embed(texts, **options)
+        if not self.sees:
+            what = f"a model of type {self._encoder.checkpoint.model_type} embeds texts only"
+            raise UnsupportedError("embed", what, advice="use CLIP, SigLIP or SigLIP 2")
+        return embed_mixed(self, list(given), options)
+
+    def zero_shot(self, pictures: Any, labels: Sequence[str], *, template: str = TEMPLATE) -> np.ndarray:
+        """How well each label fits each picture, float32 [len(pictures), len(labels)]; texts are labels in `template`.
+
+        By the model's own measure: CLIP's are shares of one, SigLIP's are probabilities by themselves.
+        """
+        named = texts_of(labels, "labels")
+        if "{}" not in template:
+            raise InputError("embed", "must have {} where the label goes", given=template, field="template")
+        items = [pictures] if is_picture(pictures) else list(pictures)
+        if not items or not named:
+            raise InputError("embed", "must be one or more pictures and labels", field="zero_shot")
+        if not self.sees or not all(map(is_picture, items)):
+            raise InputError("embed", "must be pictures, for a model that sees", field="pictures")
+        texts = [template.replace("{}", label) for label in named]
+        cosines = self.similarity(self.encode(items), self.encode(texts))
+        return probabilities(cosines, *self._sight.scale_and_bias, each=self.recipe.length is not None)
+
+    @cached_property
+    def _padding(self) -> tuple[int, bool]:
+        return padding_of(self._encoder)
 
     def _embedded(self, vectors: np.ndarray, sequences: Sequences, how: How) -> Embedded:
         import numpy as np

@@ -36,6 +36,12 @@ class ModelModule(Protocol):
 
     KIND            "decoder" or "encoder"
     TEXT_TYPE       only for a model with images: the model_type of its text part, which is all that weft runs
+    VISION_TYPE     only for a model that embeds texts and pictures: the file of its picture tower. Then also
+                    PROJECTION, the layer after the pooled token of a text and whether it has a bias, and LENGTH, the
+                    field of Config that texts are filled up to, or None
+    CLASS_TOKENS    of a picture tower: how many tokens come before the patches of a picture. Then also `features`, the
+                    vectors of pictures [B, outputs] from hidden states, and, where they are needed, `derived`, weights
+                    that are made of stored ones, and RESIZED, the positions that are resized to a picture's patches
     Config          a frozen dataclass with the fields of config.json that the model reads. It refuses values that the
                     model does not support. Class variables: `ALIASES` (another name of a field -> the field),
                     `LIMITS` (the highest value of a count that only this model has), `ABOVE_ZERO` (its floats that

@@ -31,7 +31,9 @@ class Step:
     )
     spans: Any = None  # [B+1] where the rows of each sequence start in `rows`; None where they are not pooled
     adapters: Any = None  # [B] index of each sequence's adapter, 0 is none; None where no sequence has one
-    vectors: Any = None  # [T, hidden] float32, hidden states that a draft head reads; None for all other programs
+    # [T, n] float32, what tokens are instead of ids: patches of pictures, hidden states that a draft head reads
+    vectors: Any = None
+    added: Any = None  # [T, hidden] float32, added to the inputs of tokens: positions of a picture, resized for it
 
     @property
     def context(self) -> int:
@@ -58,6 +60,7 @@ class Step:
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 
+FLOATS = ("vectors", "added")  # all other fields are int32
 FIELDS = tuple(field.name for field in fields(Step))
 
 
@@ -65,7 +68,8 @@ class TracedStep(Step):
     """The symbolic step of a trace. Optional inputs are declared when the model first reads them.
 
     `max_pages` 0: the model runs without a state, as embedders do. `kv_dtype` is the element type of keys and values.
-    With `spans` the rows are pooled, else all tokens are. `vectors` is the size of the hidden states of a draft head.
+    With `spans` the rows are pooled, else all tokens are. `vectors` is the size of a token's vector, `added` that of
+    what is added to it, of models that read them (decision 0053).
     `whole`: every sequence is a whole text, so recurrent layers begin with zeros and keep nothing.
     """
 
@@ -78,6 +82,7 @@ class TracedStep(Step):
         kv_dtype: str = "f32",
         spans: bool = False,
         vectors: int = 0,
+        added: int = 0,
         whole: bool = False,
     ) -> None:
         from weft.graph import B, L, T
@@ -98,18 +103,20 @@ class TracedStep(Step):
                 "pages": (B, max_pages) if max_pages else None,
                 "slots": (B, 2) if max_pages else None,
                 "vectors": (T, vectors) if vectors else None,
+                "added": (T, added) if added else None,
             },
         )
 
     def _declared(self, name: str) -> Tensor | None:
         shape = self._optional[name]
-        return None if shape is None else self._trace.input(name, shape, "f32" if name == "vectors" else "i32")
+        return None if shape is None else self._trace.input(name, shape, "f32" if name in FLOATS else "i32")
 
     types = property(lambda self: self._declared("types"))
     spans = property(lambda self: self._declared("spans"))
     pages = property(lambda self: self._declared("pages"))
     slots = property(lambda self: self._declared("slots"))
     vectors = property(lambda self: self._declared("vectors"))
+    added = property(lambda self: self._declared("added"))
     context = property(lambda self: self._context)
 
     def kv(self, layer: int, heads: int, dim: int) -> Tensor:

@@ -126,7 +126,7 @@ def is_picture(given: Any) -> bool:
         return given[:11].lower() == "data:image/"
     if isinstance(given, (bytes, bytearray, memoryview, PathLike, Picture)):
         return True
-    return _is_pil(given) or getattr(given, "ndim", 0) in (2, 3)
+    return _is_pil(given) or (getattr(given, "ndim", 0) in (2, 3) and getattr(given.dtype, "kind", "") in "uif")
 
 
 def _is_pil(given: Any) -> bool:

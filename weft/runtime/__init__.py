@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from weft.runtime.steps import Step as Step
     from weft.runtime.threads import ThreadPlan as ThreadPlan
     from weft.runtime.threads import plan_threads as plan_threads
+    from weft.runtime.tower import Tower as Tower
+    from weft.runtime.tower import open_tower as open_tower
 
 _HOMES = {
     "PAGE_TOKENS": "paged.pages",
@@ -37,8 +39,10 @@ _HOMES = {
     "Step": "steps",
     "ThreadPlan": "threads",
     "Tokens": "encoder",
+    "Tower": "tower",
     "member": "checkpoint",
     "open_checkpoint": "checkpoint",
+    "open_tower": "tower",
     "pages_for": "paged.pages",
     "plan_threads": "threads",
     "read_object": "checkpoint",

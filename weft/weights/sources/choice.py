@@ -37,6 +37,7 @@ SIDECARS = frozenset(
         "weft.json",  # the model's description
     )
 )
+CLIP, CLIP_CONFIG = "0_CLIPModel/model.safetensors", "0_CLIPModel/config.json"
 INDEX = "model.safetensors.index.json"
 INDEX_BYTES, INDEX_VALUES = 32 << 20, 400_000  # the limits of the reader of an index
 
@@ -84,7 +85,13 @@ def parts_of(name: str) -> list[str]:
 
 
 def weights(names: Iterable[str]) -> list[str]:
-    """The safetensors files of a model in the top folder: one file, or all shards, or whatever there is."""
+    """The safetensors files of a model in the top folder: one file, or all shards, or whatever there is.
+
+    Folders of sentence-transformers with a CLIP have it in a folder of its own.
+    """
+    names = list(names)
+    if "modules.json" in names and CLIP in names:
+        return [CLIP]
     top = sorted(name for name in names if name.endswith(".safetensors") and "/" not in name)
     if "model.safetensors" in top:
         return ["model.safetensors"]
@@ -97,7 +104,7 @@ def choose(where: str, names: Sequence[str], quant: str | None) -> list[str]:
     if quant is None and tensors:
         sidecars = [name for name in names if name in SIDECARS or _MODULE.fullmatch(name)]
         templates = [name for name in names if re.fullmatch(r"additional_chat_templates/[\w.-]+\.jinja", name)]
-        return [*sidecars, *templates, *tensors]
+        return [name for name in (*sidecars, *templates) if name not in tensors] + tensors
     if quant is not None or ggufs(names):
         chosen = parts_of(pick_gguf(where, names, quant))
         missing = sorted(set(chosen) - set(names))
@@ -143,6 +150,8 @@ def ready(folder: Path, names: Sequence[str], quant: str | None, *, lenient: boo
     and a GGUF file other than the default one only counts if `quant` names it.
     """
     present = set(names)
+    if quant is None and weights(names) == [CLIP] and CLIP_CONFIG in present:
+        return folder
     if quant is None and "config.json" in present:
         wanted = weights(names)
         if "model.safetensors" not in present and INDEX in present:

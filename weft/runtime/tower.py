@@ -1,0 +1,223 @@
+"""The picture tower of a model: pictures as ragged batches of patches, each a sequence of tokens that are vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from weft.backends import Backend, open_backend
+from weft.errors import FormatError, InputError, WeightError
+from weft.models import find_module, model_module
+from weft.runtime.checkpoint import Checkpoint, Tensor, read_object
+from weft.runtime.programs import Programs
+from weft.runtime.steps import build_step, check_step, offsets
+from weft.runtime.threads import plan_threads
+from weft.weights.files import TensorView
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.backends.base import Executable
+    from weft.graph import Tensor as Traced
+    from weft.graph import Trace
+    from weft.nn import Scope, Step
+    from weft.runtime.prepared import Facts, Prepared
+
+
+class Patched(Protocol):
+    """A picture as weft.pictures makes it: patches, float32 [rows x cols, n], row by row."""
+
+    @property
+    def values(self) -> np.ndarray: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def cols(self) -> int: ...
+
+
+def open_tower(folder: Path) -> Checkpoint | None:
+    """The picture tower of a model's folder as a checkpoint of its own; None for a model without one that weft runs."""
+    from weft.weights import open_safetensors
+
+    config = read_object(folder / "config.json", missing={})
+    kind = getattr(find_module(str(config.get("model_type"))), "VISION_TYPE", None)
+    if kind is None:
+        return None
+    said = config.get("vision_config")
+    if not isinstance(said, dict):
+        what = f"must be an object in a {config['model_type']}"
+        raise FormatError("config.json", what, field="vision_config", given=said)
+    shared = {"projection_dim": config["projection_dim"]} if config.get("projection_dim") is not None else {}
+    module = cast(Any, model_module(kind))
+    weights = next(p for name in ("", ".index.json") if (p := folder / f"model.safetensors{name}").is_file())
+    opened = open_safetensors(weights)
+    tensors: dict[str, Tensor] = {}
+    for name, view in opened.tensors.items():
+        start = next((prefix for prefix in module.NAMES.part if name.startswith(prefix)), None)
+        if start is not None:
+            own = module.NAMES.current(module.NAMES.part[start] + name.removeprefix(start))
+            tensors[own] = Tensor(_unfolded(view))
+    if hasattr(module, "derived"):
+        tensors |= {name: Tensor(TensorView.of(values)) for name, values in module.derived(_reader(tensors)).items()}
+    return Checkpoint(
+        path=folder,
+        format="safetensors",
+        config={**said, **shared, "model_type": kind},
+        tensors=tensors,
+        size_bytes=sum(tensor.view.nbytes for tensor in tensors.values()),
+        files=opened.files,
+    )
+
+
+def _unfolded(view: TensorView) -> TensorView:
+    """A convolution over patches that do not overlap as a matrix over unfolded patches; no copy."""
+    if len(view.shape) != 4:
+        return view
+    outputs, colours, rows, cols = view.shape
+    return TensorView(view.dtype, (outputs, colours * rows * cols), view.bytes())
+
+
+def _reader(tensors: Mapping[str, Tensor]) -> Any:
+    import numpy as np
+
+    def stored(name: str) -> np.ndarray:
+        if name not in tensors:
+            raise WeightError("weights", f"{name} is missing from the picture tower")
+        return tensors[name].numpy().astype(np.float32)
+
+    return stored
+
+
+class Tower:
+    """Vectors of pictures by one tower: `vectors`, and for tests `hidden_states`."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        normalise: bool,
+        compute: str = "f32",
+        threads: int | None = None,
+        backend: str | Backend | None = None,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self._normalise = normalise
+        self.backend = open_backend(backend, threads=plan_threads(threads).count)
+        self._programs = Programs(checkpoint, self.backend, compute=compute)
+        self._prepared = self._prepare("pictures", self._build)
+        self.dimension: int = self._prepared.facts["outputs"]
+
+    @property
+    def config(self) -> Any:
+        """An instance of the tower's Config."""
+        return self._programs.config
+
+    def _prepare(self, name: str, build: Any) -> Prepared:
+        return self._programs.prepared((name, self._normalise), build, self._facts)
+
+    def _facts(self) -> dict[str, int]:
+        cfg, module = self.config, cast(Any, self._programs.module)
+        sizes = {name: getattr(cfg, name) for name in ("positions", "inputs", "outputs", "hidden_size")}
+        return {**sizes, "class_tokens": module.CLASS_TOKENS, "resized": int(hasattr(module, "RESIZED"))}
+
+    def _step(self, trace: Trace, facts: Facts) -> Step:
+        from weft.nn.step import TracedStep
+
+        added = facts["hidden_size"] if facts["resized"] else 0
+        return TracedStep(trace, vectors=facts["inputs"], added=added)
+
+    def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
+        from weft import ops
+
+        module, step = cast(Any, self._programs.module), self._step(trace, facts)
+        y = module.features(module.hidden_states(w, self.config, step), w, self.config, step)
+        return {"features": ops.l2_normalise(y, eps=1e-12) if self._normalise else y}
+
+    def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
+        return {"hidden": self._programs.module.hidden_states(w, self.config, self._step(trace, facts))}
+
+    @cached_property
+    def _vectors(self) -> Executable:
+        return self._programs.compile(self._prepared, {})
+
+    def vectors(self, pictures: Sequence[Patched]) -> np.ndarray:
+        """One vector per picture, float32 [len(pictures), dimension], the same whatever else is in the batch."""
+        import numpy as np
+
+        if not pictures:
+            return np.empty((0, self.dimension), np.float32)
+        found = self._vectors.run(self.step_of(pictures).arrays(self._prepared.inputs))["features"]
+        return cast("np.ndarray", found.astype("f4", copy=False))
+
+    def hidden_states(self, picture: Patched) -> np.ndarray:
+        """The last hidden state of every token of a picture, float32 [tokens, hidden]."""
+        prepared = self._prepare("hidden", self._build_hidden)
+        found = self._programs.compile(prepared, {}).run(self.step_of([picture]).arrays(prepared.inputs))["hidden"]
+        return cast("np.ndarray", found.astype("f4", copy=False))
+
+    def tokens(self, picture: Patched) -> int:
+        """How many tokens a picture is."""
+        return len(picture.values) + self._prepared.facts["class_tokens"]
+
+    def step_of(self, pictures: Sequence[Patched]) -> Step:
+        """The step of these pictures; ids and types are zeros, and rows the first token of each."""
+        import numpy as np
+
+        facts = self._prepared.facts
+        before, resized = facts["class_tokens"], bool(facts["resized"])
+        counts = [self.tokens(picture) for picture in pictures]
+        wanted = None if resized else facts["positions"]
+        for picture, count in zip(pictures, counts):
+            if picture.values.shape[1] != facts["inputs"] or count < 1 or wanted not in (None, count):
+                what = f"a picture of {count} tokens of {picture.values.shape[1]} numbers does not fit the model"
+                raise InputError("embed", f"{what}, which has {wanted or 'any'} of {facts['inputs']}")
+        segments = offsets(counts)
+        vectors = np.zeros((int(segments[-1]), facts["inputs"]), np.float32)
+        for picture, start, count in zip(pictures, segments.tolist(), counts):
+            vectors[start + before : start + count] = picture.values
+        given: dict[str, Any] = {"vectors": vectors, "types": np.zeros(len(vectors), np.int32)}
+        if resized:
+            given["added"] = np.concatenate([self._places(picture.rows, picture.cols) for picture in pictures])
+        step = build_step([np.zeros(count, np.int32) for count in counts], rows=segments[:-1], **given)
+        check_step("embed", step, vocab=1, context=max(counts))
+        return step
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """The square of learned positions [n, n, hidden]."""
+        import numpy as np
+
+        name, cfg = cast(Any, self._programs.module).RESIZED, self.config
+        side = round(cfg.num_patches**0.5)
+        table = self.checkpoint.tensor(name, (cfg.num_patches, cfg.hidden_size)).numpy()
+        return table.astype(np.float32).reshape(side, side, cfg.hidden_size)
+
+    @cached_property
+    def _places(self) -> Any:
+        """The positions of a picture of so many rows and columns of patches, [rows x cols, hidden]."""
+        return lru_cache(maxsize=64)(lambda rows, cols: resized_positions(self._table, rows, cols))
+
+
+def resized_positions(table: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """A square of positions [n, n, hidden] resized bilinearly, with antialiasing, to [rows x cols, hidden]."""
+    import numpy as np
+
+    down, across = bilinear_shares(table.shape[0], rows), bilinear_shares(table.shape[1], cols)
+    wide = np.einsum("rh,cw,hwd->rcd", down, across, table.astype(np.float64), optimize=True)
+    return wide.reshape(rows * cols, -1).astype(np.float32)
+
+
+def bilinear_shares(size: int, to: int) -> np.ndarray:
+    """The shares that each of `to` places has of `size` ones, float64 [to, size]: triangles as wide as the places that
+    fall together, cut off at the ends."""
+    import numpy as np
+
+    scale = size / to
+    wide = max(scale, 1.0)
+    centres = (np.arange(to)[:, None] + 0.5) * scale
+    shares = np.maximum(1.0 - np.abs(np.arange(size)[None] + 0.5 - centres) / wide, 0.0)
+    return cast("np.ndarray", shares / shares.sum(axis=1, keepdims=True))
