@@ -20,7 +20,9 @@ CELLS = {"kernel": "✓", "parts": "parts", "none": "–"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 def command(as_json: bool, markdown: bool) -> None:
-    """Show every op, and which backends of this machine run it; gpu is any GPU.
+    """Show every op, and which backends run it.
+
+    The column gpu is any GPU.
 
     ✓: with a kernel. parts: decomposed into simpler ops. –: not at all.
 
