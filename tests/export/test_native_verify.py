@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seeds_bundle import decoder
+from tiny_chat import write_chat_model
 
 from weft._core import verify_program
 from weft.errors import FormatError, WeftError
+from weft.export import export
 from weft.graph import Program
 from weft.graph.verify import verify
 
@@ -47,9 +50,19 @@ def mutate(document: dict[str, Any], rng: random.Random) -> None:
         document["body"][a], document["body"][b] = document["body"][b], document["body"][a]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_native_verify_refuses_what_python_does(st_bundle: Path, seed: int) -> None:
-    text = (st_bundle / "program.json").read_text()
+@pytest.fixture(scope="module")
+def programs(st_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The program of an encoder, and of decoders that write and read a state in f32 and in int8 arithmetic."""
+    folder = tmp_path_factory.mktemp("programs")
+    found = {"encoder": st_bundle}
+    found["decoder"] = export(str(write_chat_model(folder / "m.gguf")), folder / "m.weft").path
+    found["int8"] = decoder(folder, "q8_0", None)
+    return {name: (bundle / "program.json").read_text() for name, bundle in found.items()}
+
+
+@pytest.mark.parametrize(("kind", "seed"), [*(("encoder", seed) for seed in range(4)), ("decoder", 5), ("int8", 6)])
+def test_native_verify_refuses_what_python_does(programs: dict[str, str], kind: str, seed: int) -> None:
+    text = programs[kind]
     verify_program(text)
     rng, refused, wrong = random.Random(seed), 0, []
     for _ in range(150):

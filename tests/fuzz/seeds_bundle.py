@@ -1,19 +1,22 @@
 """Seeds of the target `bundle`: small bundles of each kind, their files one after another (csrc/fuzz/bundle.cpp)."""
 
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import tiny
-from test_low_bit import packed
-from tiny_chat import TEMPLATE, tokenizer_keys
-from tiny_gguf import gguf_from_config, gguf_tensors
-from tiny_st import write_st_folder
 
-from weft.export import export
-from weft.weights import TensorView, write_gguf
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "models")]
+import tiny  # noqa: E402
+from test_low_bit import packed  # noqa: E402
+from tiny_chat import TEMPLATE, tokenizer_keys  # noqa: E402
+from tiny_gguf import gguf_from_config, gguf_tensors  # noqa: E402
+from tiny_st import write_st_folder  # noqa: E402
+
+from weft.export import export  # noqa: E402
+from weft.weights import TensorView, write_gguf  # noqa: E402
 
 SMALL = {
     **tiny.QWEN2,

@@ -74,7 +74,9 @@ def export(
     source = (
         _Encoding(located, checkpoint, compute or "f32") if embeds else _Decoding(located, checkpoint, compute, context)
     )
-    return _write(source, output, located.spec, shard_bytes, overwrite, tell)
+    given = Path(located.spec)
+    name = given.resolve().name if given.exists() else located.spec  # of a path only the last part: bundles travel
+    return _write(source, output, name, shard_bytes, overwrite, tell)
 
 
 def _purpose_of(located: Located, checkpoint: Checkpoint) -> str:
