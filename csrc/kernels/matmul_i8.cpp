@@ -246,6 +246,8 @@ WEFT_INLINE u8x64 load_codes(const int8_t* p) {
 #elif defined(WEFT_ISA_avx2)
   codes.lo = _mm256_xor_si256(codes.lo, _mm256_set1_epi8(-128));
   codes.hi = _mm256_xor_si256(codes.hi, _mm256_set1_epi8(-128));
+#elif defined(WEFT_ISA_wasm128)
+  for (v128_t& code : codes.v) code = wasm_v128_xor(code, wasm_i8x16_const_splat(-128));
 #elif !defined(WEFT_ISA_neon)
   for (uint8_t& code : codes.v) code ^= 128;
 #endif

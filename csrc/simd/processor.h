@@ -15,6 +15,10 @@ namespace weft {
 
 inline bool has_scalar() { return true; }
 
+#if defined(__wasm_simd128__)
+inline bool has_wasm128() { return true; }  // a module with SIMD is refused where there is none
+#endif
+
 #if defined(__x86_64__)
 // The compiler's builtins check the operating system's part (saved registers) too.
 inline bool has_avx2() {

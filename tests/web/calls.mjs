@@ -1,0 +1,34 @@
+// node calls.mjs RUNTIME BUNDLE < {"texts": [...], "role": ..., "truncate": ..., "tokenise": ..., "repeat": n}
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [runtime, bundle] = process.argv.slice(2);
+const { Core } = await import(pathToFileURL(join(runtime, "core.js")));
+const asked = JSON.parse(readFileSync(0, "utf8"));
+const core = await Core.start(readFileSync(join(runtime, "weft.wasm")));
+const files = {};
+for (const name of readdirSync(bundle)) files[name] = readFileSync(join(bundle, name));
+const told = {};
+const attempt = (work) => {
+  try {
+    return work();
+  } catch (error) {
+    if (error.name !== "WeftError") throw error;
+    told.error = { code: error.code, message: error.message };
+  }
+};
+const model = attempt(() => core.open(files));
+if (model) {
+  told.info = model.info;
+  if (asked.tokenise !== undefined) told.ids = Array.from(model.tokenise(asked.tokenise));
+  const heaps = [];
+  for (let i = 0; i < (asked.repeat ?? 1); ++i) {
+    const vectors = asked.texts && attempt(() => model.embed(asked.texts, { role: asked.role, truncate: asked.truncate }));
+    if (vectors) told.vectors = Buffer.from(vectors.buffer).toString("base64");
+    heaps.push(core.heapBytes);
+  }
+  told.heaps = [heaps[0], heaps.at(-1)];
+  model.close();
+}
+process.stdout.write(JSON.stringify(told));

@@ -1,0 +1,121 @@
+"""Build weft.wasm, the core for browsers, into web/runtime: python tools/build_wasm.py
+
+The compiler is the one of the package `ziglang` (decisions/0054). What is linked is the C interface and the kernels that
+encoders and small decoders need; what nobody calls is left out.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD, OUTPUT = ROOT / "build" / "wasm", ROOT / "web" / "runtime" / "weft.wasm"
+# Files whose place csrc/wasm has its own for: threads, memory and folders of an operating system.
+ELSEWHERE = {"core/pool.cpp", "core/memory.cpp", "bundle/folder.cpp"}
+FOLDERS = ("wasm", "core", "bundle", "capi", "text", "text/load", "text/split", "unicode", "pack", "quant")
+KERNELS = (
+    *("add", "add_layer_norm", "attention", "embedding", "gated", "l2_normalise", "layer_norm", "matmul", "mul", "pool"),
+    *("rms_norm", "scale", "softcap", "take_rows"),
+)
+# Of the C interface, and what a page needs to hand over bytes.
+EXPORTS = (
+    *("malloc", "free", "weft_version", "weft_last_error", "weft_open_memory", "weft_close", "weft_cancel", "weft_info"),
+    *("weft_tokenise", "weft_detokenise", "weft_dimension", "weft_embed"),
+)
+TARGET = (
+    "-target wasm32-wasi -mcpu=generic+simd128+exception_handling+bulk_memory+nontrapping_fptoint+sign_ext "
+    "-fwasm-exceptions -mllvm -wasm-enable-eh"
+)
+COMMON = (
+    f"{TARGET} -std=c++20 -fno-rtti -fvisibility=hidden -ffp-contract=off -ffunction-sections -fdata-sections -Wall -Wextra -DNDEBUG"
+)
+
+
+def find_zig() -> Path:
+    found = find_spec("ziglang")
+    if found is None or found.origin is None:
+        sys.exit("the package ziglang is not installed: `make wasm` installs it")
+    return Path(found.origin).parent
+
+
+def rule(name: str, command: str, description: str) -> str:
+    deps = "  depfile = $out.d\n  deps = gcc\n" if "-MF" in command else ""
+    return f"rule {name}\n  command = {command}\n  description = {description} $out\n{deps}\n"
+
+
+def write_ninja(zig: Path) -> None:
+    lib, generated = zig / "lib", BUILD / "generated"
+    generated.mkdir(parents=True, exist_ok=True)
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert version is not None
+    write(generated / "kernel_list.inc", "".join(f"WEFT_KERNEL({name})\n" for name in sorted(KERNELS)))
+    write(generated / "level_list.inc", "WEFT_LEVEL(wasm128)\n")
+    own = f"{COMMON} -include csrc/wasm/alone.h -Icsrc -I{generated} -DWEFT_VERSION='\"{version[1]}\"'"
+    level = f"{own} -DISA=wasm128 -DWEFT_ISA_wasm128"
+    # The standard library of the toolchain throws nothing: what throws and catches is built from its sources.
+    abi = (
+        f"{TARGET} -Oz -w -D_LIBCPP_ENABLE_CXX17_REMOVED_UNEXPECTED_FUNCTIONS -DLIBCXX_BUILDING_LIBCXXABI "
+        f"-DLIBCXXABI_USE_LLVM_UNWINDER -D_LIBCXXABI_HAS_NO_THREADS -D_LIBUNWIND_HIDE_SYMBOLS "
+        f"-I{lib}/libcxxabi/include -I{lib}/libcxx/src -I{lib}/libunwind/include"
+    )
+    run = f"{zig / 'zig'}"
+    exports = " ".join(f"-Wl,--export={name}" for name in EXPORTS)
+    text = rule("small", f"{run} c++ {own} -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
+    # libc++ without threads has no destructors for what is thread's own
+    text += rule("alone", f"{run} c++ {own} -Dthread_local= -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
+    text += rule("quick", f"{run} c++ {level} -O3 -MMD -MF $out.d -c $in -o $out", "compiling")
+    text += rule("abi", f"{run} c++ {abi} -std=c++23 -c $in -o $out", "compiling")
+    text += rule("unwind", f"{run} cc {abi} -c $in -o $out", "compiling")
+    text += rule(
+        "link",
+        f"{run} c++ {TARGET} -mexec-model=reactor -Oz -s -Wl,--gc-sections -Wl,--max-memory=4294901760 -Wl,-z,stack-size=1048576 "
+        f"{exports} @$out.rsp -o $out",
+        "linking",
+    ).replace("  description", "  rspfile = $out.rsp\n  rspfile_content = $in\n  description")
+    objects = []
+
+    def add(source: Path, how: str) -> None:
+        place = source.relative_to(ROOT / "csrc") if source.is_relative_to(ROOT / "csrc") else Path("abi") / source.name
+        objects.append(str(BUILD / "objects" / f"{place}.o"))
+        nonlocal text
+        text += f"build {objects[-1]}: {how} {source}\n"
+
+    # First what takes the place of parts of the toolchain's libraries: later, those would be there already.
+    add(ROOT / "csrc" / "wasm" / "system.cpp", "small")
+    add(ROOT / "csrc" / "wasm" / "tag.s", "unwind")
+    for name in ("cxa_exception", "cxa_personality"):
+        add(lib / "libcxxabi" / "src" / f"{name}.cpp", "abi")
+    add(lib / "libunwind" / "src" / "Unwind-wasm.c", "unwind")
+    for folder in FOLDERS:
+        for source in sorted((ROOT / "csrc" / folder).glob("*.cpp")):
+            if source.relative_to(ROOT / "csrc").as_posix() not in {*ELSEWHERE, "wasm/system.cpp"}:
+                add(source, "alone" if folder == "capi" else "small")
+    for name in KERNELS:
+        add(ROOT / "csrc" / "kernels" / f"{name}.cpp", "quick")
+    add(ROOT / "csrc" / "simd" / "table.cpp", "quick")
+    text += f"build {OUTPUT}: link {' '.join(objects)}\n"
+    write(BUILD / "build.ninja", text)
+
+
+def write(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
+
+
+def main() -> None:
+    ninja = shutil.which("ninja", path=str(Path(sys.executable).parent)) or shutil.which("ninja")
+    if ninja is None:
+        sys.exit("ninja is not installed: `make dev` installs it")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    write_ninja(find_zig())
+    done = subprocess.run([ninja, "-f", str(BUILD / "build.ninja"), *sys.argv[1:]], cwd=ROOT)
+    if done.returncode:
+        sys.exit(done.returncode)
+    print(f"{OUTPUT.relative_to(ROOT)}: {OUTPUT.stat().st_size:,} bytes")
+
+
+main()

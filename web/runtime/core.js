@@ -1,0 +1,192 @@
+// core: weft.wasm and its C interface (csrc/capi/weft.h), called from JavaScript. Everything here is synchronous once the
+// module is there; worker.js keeps it off the page's thread, and Node uses it as it is.
+
+export const CODES = [
+  "ok", "input", "too_long", "format", "unsupported", "not_found", "memory", "space", "cancelled", "internal",
+];
+
+/** Something that weft refused or could not do. `code` is one of CODES, or "network" and "aborted" while loading. */
+export class WeftError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.name = "WeftError";
+    this.code = code;
+  }
+}
+
+const encoder = new TextEncoder(), decoder = new TextDecoder();
+const NOT_THERE = 52; // ENOSYS
+
+// The module was built for a system with files and a clock: the clock is here, the files are not.
+function systemOf(memoryOf) {
+  const there = {
+    clock_time_get(_clock, _precision, at) {
+      const nanoseconds = BigInt(Math.round(performance.now() * 1e6));
+      new DataView(memoryOf().buffer).setBigUint64(at, nanoseconds, true);
+      return 0;
+    },
+    proc_exit(code) {
+      throw new WeftError("internal", `[weft] the module ended with code ${code}`);
+    },
+  };
+  return new Proxy(there, { get: (known, name) => known[name] ?? (() => NOT_THERE) });
+}
+
+export class Core {
+  /** `source` is the module's bytes, a Response (or a promise of one), or a WebAssembly.Module. */
+  static async start(source) {
+    const core = new Core();
+    const system = systemOf(() => core.memory);
+    const given = await source;
+    let module = given;
+    if (typeof Response !== "undefined" && given instanceof Response) {
+      if (!given.ok) throw new WeftError("network", `[weft.wasm] the server answered ${given.status}`);
+      const typed = given.headers.get("content-type")?.startsWith("application/wasm");
+      module = typed ? await WebAssembly.compileStreaming(given) : await WebAssembly.compile(await given.arrayBuffer());
+    } else if (!(given instanceof WebAssembly.Module)) module = await WebAssembly.compile(given);
+    const imports = { wasi_snapshot_preview1: {} };
+    for (const { name } of WebAssembly.Module.imports(module)) imports.wasi_snapshot_preview1[name] = system[name];
+    const instance = await WebAssembly.instantiate(module, imports);
+    core.exports = instance.exports;
+    core.memory = core.exports.memory;
+    core.exports._initialize?.();
+    return core;
+  }
+
+  get version() {
+    return this.text(this.exports.weft_version());
+  }
+
+  get heapBytes() {
+    return this.memory.buffer.byteLength;
+  }
+
+  // Memory grows and its buffer is another one then: views are made when they are used.
+  bytes(at, count) {
+    return new Uint8Array(this.memory.buffer, at, count);
+  }
+
+  text(at) {
+    const all = new Uint8Array(this.memory.buffer);
+    return decoder.decode(all.slice(at, all.indexOf(0, at)));
+  }
+
+  take(count) {
+    const at = this.exports.malloc(Math.max(count, 1)) >>> 0;
+    if (!at) throw new WeftError("memory", `[memory] the browser refused ${count} bytes`);
+    return at;
+  }
+
+  give(...places) {
+    for (const at of places) if (at) this.exports.free(at);
+  }
+
+  // A string with a zero behind it.
+  put(text) {
+    if (text.includes("\0")) throw new WeftError("input", "[text] a text has a zero character in it; leave it out");
+    const encoded = encoder.encode(text), at = this.take(encoded.length + 1);
+    const to = this.bytes(at, encoded.length + 1);
+    to.set(encoded);
+    to[encoded.length] = 0;
+    return at;
+  }
+
+  words(...values) {
+    const at = this.take(4 * values.length);
+    new Uint32Array(this.memory.buffer, at, values.length).set(values);
+    return at;
+  }
+
+  check(status) {
+    if (status) throw new WeftError(CODES[status] ?? "internal", this.text(this.exports.weft_last_error()));
+  }
+
+  /** Room for a file of a bundle: write its bytes into `core.bytes(at, count)`. */
+  room(count) {
+    return { at: this.take(count), count };
+  }
+
+  /** Opens a bundle. `files` are of room(), or bytes, by name. */
+  open(files, { trustDigests = false } = {}) {
+    const names = Object.keys(files), held = [], passing = [];
+    try {
+      const table = this.take(12 * names.length);
+      passing.push(table);
+      names.forEach((name, i) => {
+        let file = files[name];
+        if (file.count === undefined) {
+          const bytes = file;
+          file = this.room(bytes.byteLength);
+          this.bytes(file.at, file.count).set(new Uint8Array(bytes.buffer ?? bytes, bytes.byteOffset ?? 0, bytes.byteLength));
+        }
+        held.push(file.at);
+        passing.push(this.put(name));
+        new Uint32Array(this.memory.buffer, table + 12 * i, 3).set([passing.at(-1), file.at, file.count]);
+      });
+      const options = this.words(24, 1, 0, trustDigests ? 1 : 0, 0, 0), out = this.words(0);
+      passing.push(options, out);
+      this.check(this.exports.weft_open_memory(table, names.length, options, out));
+      return new Model(this, new Uint32Array(this.memory.buffer, out, 1)[0], held);
+    } catch (error) {
+      this.give(...held);
+      throw error;
+    } finally {
+      this.give(...passing);
+    }
+  }
+}
+
+/** An open bundle. */
+export class Model {
+  constructor(core, handle, held) {
+    Object.assign(this, { core, handle, held });
+    this.info = JSON.parse(core.text(core.exports.weft_info(handle)));
+  }
+
+  /** One vector for each text, one after the other in one Float32Array. */
+  embed(texts, { role, truncate = false } = {}) {
+    const { core } = this, dimension = core.exports.weft_dimension(this.handle), passing = [];
+    const keep = (at) => (passing.push(at), at);
+    try {
+      const table = keep(core.take(4 * texts.length));
+      texts.forEach((text, i) => {
+        const at = keep(core.put(text));
+        new Uint32Array(core.memory.buffer, table + 4 * i, 1)[0] = at;
+      });
+      const options = keep(core.words(12, role === undefined ? 0 : keep(core.put(role)), truncate ? 1 : 0));
+      const vectors = keep(core.take(4 * texts.length * dimension));
+      core.check(core.exports.weft_embed(this.handle, table, texts.length, options, vectors));
+      return new Float32Array(core.memory.buffer, vectors, texts.length * dimension).slice();
+    } finally {
+      core.give(...passing);
+    }
+  }
+
+  /** The ids of a text; `special` adds the tokens around it. */
+  tokenise(text, { special = true } = {}) {
+    const { core } = this, encoded = encoder.encode(text), at = core.take(encoded.length), count = core.words(0);
+    let ids = 0;
+    try {
+      core.bytes(at, encoded.length).set(encoded);
+      const call = (capacity) =>
+        core.exports.weft_tokenise(this.handle, at, encoded.length, special ? 1 : 0, ids, capacity, count);
+      const size = () => new Uint32Array(core.memory.buffer, count, 1)[0];
+      const status = call(0);
+      if (CODES[status] !== "space") core.check(status);
+      const found = size();
+      ids = core.take(4 * found);
+      core.check(call(found));
+      return new Int32Array(core.memory.buffer, ids, found).slice();
+    } finally {
+      core.give(at, count, ids);
+    }
+  }
+
+  close() {
+    if (!this.handle) return;
+    this.core.exports.weft_close(this.handle);
+    this.core.give(...this.held);
+    this.handle = 0;
+    this.held = [];
+  }
+}

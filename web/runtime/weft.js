@@ -1,0 +1,83 @@
+// weft: a model in a worker, so that the page never waits for it.
+//
+//   const weft = await Weft.load("/models/minilm.weft", { onProgress });
+//   const [a, b] = await weft.embed(["a cat", "a kitten"]);
+
+import { WeftError } from "./core.js";
+
+export { WeftError };
+
+export class Weft {
+  /** Loads the bundle at `url`, a folder that `weft export` wrote. */
+  static async load(url, { onProgress, signal, cache = true, wasm = new URL("./weft.wasm", import.meta.url) } = {}) {
+    const weft = new Weft();
+    const args = { url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), cache };
+    try {
+      weft.info = await weft.#call("load", args, { onProgress, signal });
+    } catch (error) {
+      weft.close();
+      throw error;
+    }
+    return weft;
+  }
+
+  #worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  #calls = new Map();
+  #next = 0;
+  #closed = false;
+
+  constructor() {
+    this.#worker.onmessage = ({ data: { id, result, error, progress } }) => {
+      const call = this.#calls.get(id);
+      if (!call) return;
+      if (progress) return call.onProgress?.(progress);
+      this.#calls.delete(id);
+      if (error) call.reject(new WeftError(error.code, error.message));
+      else call.resolve(result);
+    };
+    this.#worker.onerror = (event) => this.#fail(new WeftError("internal", `[worker] ${event.message ?? "did not start"}`));
+  }
+
+  #fail(error) {
+    for (const call of this.#calls.values()) call.reject(error);
+    this.#calls.clear();
+  }
+
+  #call(method, args, { onProgress, signal } = {}) {
+    if (this.#closed) return Promise.reject(new WeftError("input", "[weft] this model was closed"));
+    if (signal?.aborted) return Promise.reject(new WeftError("cancelled", `[${method}] was cancelled`));
+    const id = ++this.#next;
+    const stop = () => this.#worker.postMessage({ cancel: id });
+    signal?.addEventListener("abort", stop, { once: true });
+    return new Promise((resolve, reject) => {
+      this.#calls.set(id, { resolve, reject, onProgress });
+      this.#worker.postMessage({ id, method, args });
+    }).finally(() => signal?.removeEventListener("abort", stop));
+  }
+
+  /** One Float32Array for each text. */
+  async embed(texts, { role, truncate = false, onProgress, signal } = {}) {
+    const list = typeof texts === "string" ? [texts] : [...texts];
+    if (!list.every((text) => typeof text === "string")) throw new WeftError("input", "[embed] texts must be strings");
+    const vectors = await this.#call("embed", { texts: list, role, truncate }, { onProgress, signal });
+    const size = vectors.length / Math.max(list.length, 1);
+    return list.map((_, i) => vectors.subarray(i * size, (i + 1) * size));
+  }
+
+  /** The ids of a text. */
+  tokenise(text, { special = true } = {}) {
+    return this.#call("tokenise", { text, special });
+  }
+
+  /** How many bytes of memory the module has now. */
+  heapBytes() {
+    return this.#call("heap");
+  }
+
+  /** Ends the worker and gives its memory back; calls that are running are refused. */
+  close() {
+    this.#closed = true;
+    this.#worker.terminate();
+    this.#fail(new WeftError("cancelled", "[weft] this model was closed"));
+  }
+}

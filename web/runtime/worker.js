@@ -1,0 +1,70 @@
+// worker: one model on a thread of its own. Messages are {id, method, args}; answers {id, result}, {id, error} and
+// {id, progress}. {cancel: id} ends a call at its next step.
+
+import { Core, WeftError } from "./core.js";
+import { loadBundle } from "./loading.js";
+
+const STEP_CHARACTERS = 2000; // of texts that are embedded before messages are looked at again
+const running = new Map();
+let core, model;
+
+// Lets messages in. A timeout would wait some milliseconds.
+const channel = new MessageChannel();
+const breath = () =>
+  new Promise((go) => {
+    channel.port1.onmessage = go;
+    channel.port2.postMessage(0);
+  });
+
+function stepsOf(texts) {
+  const steps = [];
+  let size = Infinity;
+  for (const text of texts) {
+    if (size + text.length > STEP_CHARACTERS) steps.push([]), (size = 0);
+    steps.at(-1).push(text);
+    size += text.length;
+  }
+  return steps;
+}
+
+const methods = {
+  async load({ url, wasm, cache }, { signal, tell }) {
+    core = await Core.start(fetch(wasm, { signal }));
+    const { files, trustDigests, kept } = await loadBundle(core, url, { onProgress: tell, signal, cache });
+    model = core.open(files, { trustDigests });
+    return { ...model.info, version: core.version, kept, heapBytes: core.heapBytes };
+  },
+  async embed({ texts, role, truncate }, { signal, tell }) {
+    const dimension = model.info.dimension ?? 0, vectors = new Float32Array(texts.length * dimension);
+    let done = 0;
+    for (const step of stepsOf(texts)) {
+      await breath();
+      if (signal.aborted) throw new WeftError("cancelled", "[embed] was cancelled");
+      vectors.set(model.embed(step, { role, truncate }), done * dimension);
+      done += step.length;
+      tell({ done, total: texts.length });
+    }
+    return vectors;
+  },
+  tokenise({ text, special }) {
+    return model.tokenise(text, { special });
+  },
+  heap() {
+    return core.heapBytes;
+  },
+};
+
+onmessage = async ({ data }) => {
+  if (data.cancel !== undefined) return running.get(data.cancel)?.abort();
+  const { id, method, args } = data, stop = new AbortController();
+  running.set(id, stop);
+  try {
+    const result = await methods[method](args, { signal: stop.signal, tell: (progress) => postMessage({ id, progress }) });
+    postMessage({ id, result }, result?.buffer ? [result.buffer] : []);
+  } catch (error) {
+    const code = error instanceof WeftError ? error.code : stop.signal.aborted ? "aborted" : "internal";
+    postMessage({ id, error: { code, message: error.message } });
+  } finally {
+    running.delete(id);
+  }
+};
