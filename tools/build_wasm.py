@@ -1,7 +1,7 @@
 """Build weft.wasm, the core for browsers, into web/runtime: python tools/build_wasm.py
 
-The compiler is the one of the package `ziglang` (decisions/0054). What is linked is the C interface and the kernels that
-encoders and small decoders need; what nobody calls is left out.
+The compiler is the one of the package `ziglang` (decisions/0054). What is linked is the C interface and the kernels
+that encoders and small decoders need; what nobody calls is left out.
 """
 
 import re
@@ -17,20 +17,41 @@ BUILD, OUTPUT = ROOT / "build" / "wasm", ROOT / "web" / "runtime" / "weft.wasm"
 ELSEWHERE = {"core/pool.cpp", "core/memory.cpp", "bundle/folder.cpp"}
 FOLDERS = ("wasm", "core", "bundle", "capi", "text", "text/load", "text/split", "unicode", "pack", "quant")
 KERNELS = (
-    *("add", "add_layer_norm", "attention", "embedding", "gated", "l2_normalise", "layer_norm", "matmul", "mul", "pool"),
-    *("rms_norm", "scale", "softcap", "take_rows"),
+    *(
+        "add",
+        "add_layer_norm",
+        "add_rms_norm",
+        "attention",
+        "attention_paged",
+        "embedding",
+        "gated",
+        "l2_normalise",
+        "layer_norm",
+        "matmul",
+    ),
+    *("mul", "pool", "rms_norm", "rope_table", "rope_write", "take_rows"),
 )
 # Of the C interface, and what a page needs to hand over bytes.
 EXPORTS = (
-    *("malloc", "free", "weft_version", "weft_last_error", "weft_open_memory", "weft_close", "weft_cancel", "weft_info"),
-    *("weft_tokenise", "weft_detokenise", "weft_dimension", "weft_embed"),
+    *(
+        "malloc",
+        "free",
+        "weft_version",
+        "weft_last_error",
+        "weft_open_memory",
+        "weft_close",
+        "weft_cancel",
+        "weft_info",
+    ),
+    *("weft_tokenise", "weft_detokenise", "weft_dimension", "weft_embed", "weft_page_generate", "weft_page_chat"),
 )
 TARGET = (
     "-target wasm32-wasi -mcpu=generic+simd128+exception_handling+bulk_memory+nontrapping_fptoint+sign_ext "
     "-fwasm-exceptions -mllvm -wasm-enable-eh"
 )
 COMMON = (
-    f"{TARGET} -std=c++20 -fno-rtti -fvisibility=hidden -ffp-contract=off -ffunction-sections -fdata-sections -Wall -Wextra -DNDEBUG"
+    f"{TARGET} -std=c++20 -fno-rtti -fvisibility=hidden -ffp-contract=off -ffunction-sections -fdata-sections "
+    "-Wall -Wextra -DNDEBUG -D_WASI_EMULATED_GETPID -Dthread_local="  # the library has no threads
 )
 
 
@@ -53,7 +74,9 @@ def write_ninja(zig: Path) -> None:
     assert version is not None
     write(generated / "kernel_list.inc", "".join(f"WEFT_KERNEL({name})\n" for name in sorted(KERNELS)))
     write(generated / "level_list.inc", "WEFT_LEVEL(wasm128)\n")
-    own = f"{COMMON} -include csrc/wasm/alone.h -Icsrc -I{generated} -DWEFT_VERSION='\"{version[1]}\"'"
+    own = (
+        f"{COMMON} -include csrc/wasm/alone.h -Icsrc/wasm/level -Icsrc -I{generated} -DWEFT_VERSION='\"{version[1]}\"'"
+    )
     level = f"{own} -DISA=wasm128 -DWEFT_ISA_wasm128"
     # The standard library of the toolchain throws nothing: what throws and catches is built from its sources.
     abi = (
@@ -63,16 +86,16 @@ def write_ninja(zig: Path) -> None:
     )
     run = f"{zig / 'zig'}"
     exports = " ".join(f"-Wl,--export={name}" for name in EXPORTS)
-    text = rule("small", f"{run} c++ {own} -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
-    # libc++ without threads has no destructors for what is thread's own
-    text += rule("alone", f"{run} c++ {own} -Dthread_local= -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
-    text += rule("quick", f"{run} c++ {level} -O3 -MMD -MF $out.d -c $in -o $out", "compiling")
+    text = f"builddir = {BUILD}\n" + rule("small", f"{run} c++ {own} -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
+    text += rule("quick", f"{run} c++ {level} -O2 -MMD -MF $out.d -c $in -o $out", "compiling")
+    # clang gives a specialised constant a name that may be in one file only: it has another in each of these.
+    text += rule("quick_own", f"{run} c++ {level} -DkScaled=$own -O2 -MMD -MF $out.d -c $in -o $out", "compiling")
     text += rule("abi", f"{run} c++ {abi} -std=c++23 -c $in -o $out", "compiling")
     text += rule("unwind", f"{run} cc {abi} -c $in -o $out", "compiling")
     text += rule(
         "link",
-        f"{run} c++ {TARGET} -mexec-model=reactor -Oz -s -Wl,--gc-sections -Wl,--max-memory=4294901760 -Wl,-z,stack-size=1048576 "
-        f"{exports} @$out.rsp -o $out",
+        f"{run} c++ {TARGET} -mexec-model=reactor -Oz -s -Wl,--gc-sections -Wl,--max-memory=4294901760 "
+        f"-Wl,-z,stack-size=1048576 {exports} @$out.rsp -o $out",
         "linking",
     ).replace("  description", "  rspfile = $out.rsp\n  rspfile_content = $in\n  description")
     objects = []
@@ -92,9 +115,11 @@ def write_ninja(zig: Path) -> None:
     for folder in FOLDERS:
         for source in sorted((ROOT / "csrc" / folder).glob("*.cpp")):
             if source.relative_to(ROOT / "csrc").as_posix() not in {*ELSEWHERE, "wasm/system.cpp"}:
-                add(source, "alone" if folder == "capi" else "small")
+                add(source, "small")
     for name in KERNELS:
-        add(ROOT / "csrc" / "kernels" / f"{name}.cpp", "quick")
+        own = name in ("attention_paged", "rope_write")
+        add(ROOT / "csrc" / "kernels" / f"{name}.cpp", "quick_own" if own else "quick")
+        text += f"  own = kScaled_{name}\n" if own else ""
     add(ROOT / "csrc" / "simd" / "table.cpp", "quick")
     text += f"build {OUTPUT}: link {' '.join(objects)}\n"
     write(BUILD / "build.ninja", text)

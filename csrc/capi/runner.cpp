@@ -9,8 +9,8 @@ namespace weft::host {
 namespace {
 
 // What a step may take at most: far more than any real program, and less than makes the system kill the process.
-constexpr size_t kMaxWork = size_t{8} << 30;
-constexpr int64_t kMaxStates = int64_t{1} << 38;
+constexpr uint64_t kMaxWork = std::min<uint64_t>(uint64_t{8} << 30, SIZE_MAX / 2);
+constexpr int64_t kMaxStates = static_cast<int64_t>(std::min<uint64_t>(uint64_t{1} << 38, SIZE_MAX / 2));
 
 void allocate_output(OutputArray& output) {
   size_t count = 1;

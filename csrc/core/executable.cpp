@@ -251,7 +251,8 @@ size_t Executable::arena_bytes(const Sizes& sizes) const {
   size_t total = 0;
   for (const Linear& slot : program_.slots) {
     const int64_t bytes = slot.at(sizes);
-    if (bytes < 0 || bytes > kMaxSlot) fail(ErrorKind::memory, "run", "a slot of " + std::to_string(bytes) + " bytes");
+    if (bytes < 0 || bytes > kMaxSlot || static_cast<uint64_t>(bytes) > SIZE_MAX / 2 - total - kAlign)
+      fail(ErrorKind::memory, "run", "a slot of " + std::to_string(bytes) + " bytes");
     total += aligned(static_cast<size_t>(bytes));
   }
   return total;

@@ -12,8 +12,6 @@ constexpr int kRows = 12, kPanels = 2, kAhead = 8;
 constexpr int kRows = 6, kPanels = 1, kAhead = 4;
 #elif defined(WEFT_ISA_neon)
 constexpr int kRows = 5, kPanels = 1, kAhead = 1;  // and a register a row for four columns of x; a panel is four chains
-#elif defined(WEFT_ISA_wasm128)
-constexpr int kRows = 4, kPanels = 1, kAhead = 1;
 #else
 constexpr int kRows = 2, kPanels = 1, kAhead = 1;
 #endif

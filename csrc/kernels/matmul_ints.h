@@ -28,8 +28,6 @@ WEFT_INLINE int32_t four_bytes(const void* p) {
 #include "kernels/matmul_ints_avx2.h"
 #elif defined(WEFT_ISA_neon)
 #include "kernels/matmul_ints_neon.h"
-#elif defined(WEFT_ISA_wasm128)
-#include "kernels/matmul_ints_wasm128.h"
 #else
 #include "kernels/matmul_ints_scalar.h"
 #endif

@@ -28,12 +28,6 @@ WEFT_INLINE f32x16 load_i8(const int8_t* p) {
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
-#elif defined(WEFT_ISA_wasm128)
-WEFT_INLINE f32x16 load_i8(const int8_t* p) {
-  return quarters<f32x16>([=](int i) {
-    return wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(wasm_i16x8_extend_low_i8x16(wasm_v128_load32_zero(p + 4 * i))));
-  });
-}
 #else
 WEFT_INLINE f32x16 load_i8(const int8_t* p) {
   return lanes([=](int i) { return static_cast<float>(p[i]); });

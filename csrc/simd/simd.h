@@ -22,8 +22,6 @@
 #include "simd/avx2.h"
 #elif defined(WEFT_ISA_neon)
 #include "simd/neon.h"
-#elif defined(WEFT_ISA_wasm128)
-#include "simd/wasm128.h"
 #else
 #include "simd/scalar.h"
 #endif

@@ -1,7 +1,9 @@
 // alone: what the standard library leaves out where there are no threads. Included before everything in the build for browsers,
 // so that the core need not know. A mutex is always free, and a thread has done its work when it is made.
 #pragma once
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -19,6 +21,10 @@ struct mutex {
 };
 
 struct thread {
+  struct id {
+    int number = 0;  // 0: nobody
+    bool operator==(const id&) const = default;
+  };
   thread() = default;
   template <class Work>
   explicit thread(Work&& work) {
@@ -29,6 +35,7 @@ struct thread {
 };
 
 namespace this_thread {
+inline thread::id get_id() { return {1}; }
 inline void yield() {}
 template <class Time>
 void sleep_for(const Time&) {}
@@ -40,6 +47,17 @@ int print_nothing(FILE*, const char*, const Values&...) {
   return 0;
 }
 
+// The fewest digits that mean this number. The library's own brings 110 kB of tables, for other formats than this one.
+inline to_chars_result shortest_digits(char* first, char* last, double value, chars_format) {
+  int size = 0;
+  for (int digits = 0; digits < 17; ++digits) {
+    size = snprintf(first, static_cast<size_t>(last - first), "%.*e", digits, value);
+    if (strtod(first, nullptr) == value) break;
+  }
+  return {first + size, errc{}};
+}
+
 }  // namespace std
 
 #define fprintf print_nothing
+#define to_chars shortest_digits

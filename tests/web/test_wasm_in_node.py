@@ -1,4 +1,4 @@
-"""weft.wasm has the bits of the scalar level: it multiplies and adds 16 lanes in the same order, without a fused step."""
+"""weft.wasm has the bits of the scalar level: the same sums in the same order, without a fused step."""
 
 import base64
 import json
@@ -35,7 +35,9 @@ def test_vectors_have_the_bits_of_the_scalar_level(
     assert answer["info"]["level"] == "wasm128"
     assert answer["info"]["threads"] == 1
     assert np.array_equal(vectors_of(answer, len(TEXTS)), wanted.encode(TEXTS))
-    assert np.array_equal(vectors_of(in_node(st_bundle, texts=TEXTS[:3], role="query"), 3), wanted.encode_query(TEXTS[:3]))
+    assert np.array_equal(
+        vectors_of(in_node(st_bundle, texts=TEXTS[:3], role="query"), 3), wanted.encode_query(TEXTS[:3])
+    )
 
 
 def test_real_vectors(in_node, minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

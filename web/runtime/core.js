@@ -14,6 +14,7 @@ export class WeftError extends Error {
   }
 }
 
+const FINISHES = ["stop", "length", "cancelled"];
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 const NOT_THERE = 52; // ENOSYS
 
@@ -44,8 +45,9 @@ export class Core {
       const typed = given.headers.get("content-type")?.startsWith("application/wasm");
       module = typed ? await WebAssembly.compileStreaming(given) : await WebAssembly.compile(await given.arrayBuffer());
     } else if (!(given instanceof WebAssembly.Module)) module = await WebAssembly.compile(given);
-    const imports = { wasi_snapshot_preview1: {} };
-    for (const { name } of WebAssembly.Module.imports(module)) imports.wasi_snapshot_preview1[name] = system[name];
+    const token = (id, at, count) => core.onToken(id, decoder.decode(core.bytes(at, count).slice()));
+    const imports = { wasi_snapshot_preview1: {}, weft: { token } };
+    for (const { module: from, name } of WebAssembly.Module.imports(module)) imports[from][name] ??= system[name];
     const instance = await WebAssembly.instantiate(module, imports);
     core.exports = instance.exports;
     core.memory = core.exports.memory;
@@ -107,7 +109,7 @@ export class Core {
   }
 
   /** Opens a bundle. `files` are of room(), or bytes, by name. */
-  open(files, { trustDigests = false } = {}) {
+  open(files, { trustDigests = false, context = 0 } = {}) {
     const names = Object.keys(files), held = [], passing = [];
     try {
       const table = this.take(12 * names.length);
@@ -123,7 +125,7 @@ export class Core {
         passing.push(this.put(name));
         new Uint32Array(this.memory.buffer, table + 12 * i, 3).set([passing.at(-1), file.at, file.count]);
       });
-      const options = this.words(24, 1, 0, trustDigests ? 1 : 0, 0, 0), out = this.words(0);
+      const options = this.words(28, 1, 0, trustDigests ? 1 : 0, 0, 0, context), out = this.words(0);
       passing.push(options, out);
       this.check(this.exports.weft_open_memory(table, names.length, options, out));
       return new Model(this, new Uint32Array(this.memory.buffer, out, 1)[0], held);
@@ -180,6 +182,65 @@ export class Model {
     } finally {
       core.give(at, count, ids);
     }
+  }
+
+  // weft_generate_options in memory; what is left out has the header's defaults.
+  #options(given, keep) {
+    const { core } = this, at = keep(core.take(64));
+    const stops = (given.stop ?? []).map((text) => keep(core.put(text)));
+    const table = stops.length ? keep(core.words(...stops)) : 0;
+    const view = new DataView(core.memory.buffer, at, 64);
+    view.setUint32(0, 64, true);
+    view.setInt32(4, given.maxTokens ?? 256, true);
+    view.setInt32(8, given.topK ?? 0, true);
+    view.setFloat64(16, given.temperature ?? 0, true);
+    view.setFloat64(24, given.topP ?? 1, true);
+    view.setFloat64(32, given.minP ?? 0, true);
+    view.setFloat64(40, given.repetitionPenalty ?? 1, true);
+    view.setBigUint64(48, BigInt(given.seed ?? 0), true);
+    view.setUint32(56, table, true);
+    view.setUint32(60, stops.length, true);
+    return at;
+  }
+
+  #run(call, given) {
+    const { core } = this, passing = [], keep = (at) => (passing.push(at), at);
+    let text = "", failed;
+    core.onToken = (id, piece) => {
+      text += piece;
+      try {
+        return given.onToken?.(piece, id) === false ? 1 : 0;
+      } catch (error) {
+        failed = error;
+        return 1;
+      }
+    };
+    try {
+      const result = keep(core.words(0, 0, 0));
+      const status = call(keep, this.#options(given, keep), result);
+      if (failed) throw failed;
+      const [promptTokens, tokens, finish] = new Uint32Array(core.memory.buffer, result, 3);
+      if (CODES[status] !== "cancelled") core.check(status);
+      return { text, promptTokens, tokens, finish: FINISHES[finish] };
+    } finally {
+      core.onToken = undefined;
+      core.give(...passing);
+    }
+  }
+
+  /** Continues a prompt. `onToken(text, id)` may return false to end it. */
+  generate(prompt, given = {}) {
+    const { weft_page_generate } = this.core.exports;
+    return this.#run((keep, options, result) => weft_page_generate(this.handle, keep(this.core.put(prompt)), options, result), given);
+  }
+
+  /** Answers a conversation: a list of {role, content}. */
+  chat(messages, given = {}) {
+    const { core } = this;
+    return this.#run((keep, options, result) => {
+      const parts = messages.flatMap(({ role, content }) => [keep(core.put(role)), keep(core.put(content))]);
+      return core.exports.weft_page_chat(this.handle, keep(core.words(...parts)), messages.length, options, result);
+    }, given);
   }
 
   close() {

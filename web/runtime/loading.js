@@ -32,16 +32,26 @@ async function ask(address, signal) {
   return response;
 }
 
-// The manifest that the server has now; without a network, the one that was kept.
-async function readManifest(address, cache, signal) {
-  let response;
+// What the server has now; without a network, what was kept.
+async function askOrKept(address, cache, signal) {
   try {
-    response = await ask(address, signal);
+    const response = await ask(address, signal);
     await cache?.put(address, response.clone()).catch(() => {});
+    return response;
   } catch (error) {
-    response = error.code === "network" ? await cache?.match(address) : undefined;
-    if (!response) throw error;
+    const kept = error.code === "network" ? await cache?.match(address) : undefined;
+    if (!kept) throw error;
+    return kept;
   }
+}
+
+/** The module itself, kept for times without a network. */
+export async function loadModule(address, { signal, cache = true } = {}) {
+  return askOrKept(address, await openCache(cache), signal);
+}
+
+async function readManifest(address, cache, signal) {
+  const response = await askOrKept(address, cache, signal);
   const bytes = new Uint8Array(await response.arrayBuffer());
   try {
     const manifest = JSON.parse(decoder.decode(bytes));

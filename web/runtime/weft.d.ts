@@ -21,6 +21,8 @@ export interface LoadOptions {
   signal?: AbortSignal;
   /** false: neither read nor write the browser's cache. */
   cache?: boolean;
+  /** Tokens of a text at most, prompt and answer together; default: 4096, or fewer if the model reads fewer. */
+  context?: number;
   /** Where weft.wasm is; default: beside weft.js. */
   wasm?: string | URL;
 }
@@ -36,6 +38,9 @@ export interface WeftInfo {
   /** Of an embedder: numbers of a vector, and the most tokens of a text. */
   dimension?: number;
   max_tokens?: number;
+  /** Of a decoder: tokens of a text at most, and whether it chats. */
+  context?: number;
+  chat?: boolean;
   version: string;
   /** Whether all files are in the browser's cache now. */
   kept: boolean;
@@ -51,6 +56,37 @@ export interface EmbedOptions {
   signal?: AbortSignal;
 }
 
+export interface GenerateOptions {
+  /** Text as it comes, always whole characters, often empty; id -1: text that was held back at the end. */
+  onToken?: (text: string, id: number) => void;
+  /** Ends the text: the result has the finish "cancelled". */
+  signal?: AbortSignal;
+  /** Default 256; 0: as many as the context has room for. */
+  maxTokens?: number;
+  /** Default 0: always the most likely token. */
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  repetitionPenalty?: number;
+  /** The same seed gives the same text. */
+  seed?: number | bigint;
+  /** Strings that end the text, which does not include them. */
+  stop?: readonly string[];
+}
+
+export interface Generated {
+  text: string;
+  promptTokens: number;
+  tokens: number;
+  finish: "stop" | "length" | "cancelled";
+}
+
+export interface Message {
+  role: "system" | "user" | "assistant";
+  content: string;
+}
+
 export class Weft {
   private constructor();
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
@@ -58,6 +94,10 @@ export class Weft {
   readonly info: WeftInfo;
   /** One vector for each text. */
   embed(texts: string | readonly string[], options?: EmbedOptions): Promise<Float32Array[]>;
+  /** Continues a prompt, in which special tokens are read as such. */
+  generate(prompt: string, options?: GenerateOptions): Promise<Generated>;
+  /** Answers a conversation with the model's chat template. */
+  chat(messages: readonly Message[], options?: GenerateOptions): Promise<Generated>;
   tokenise(text: string, options?: { special?: boolean }): Promise<Int32Array>;
   heapBytes(): Promise<number>;
   close(): void;

@@ -9,9 +9,9 @@ export { WeftError };
 
 export class Weft {
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
-  static async load(url, { onProgress, signal, cache = true, wasm = new URL("./weft.wasm", import.meta.url) } = {}) {
+  static async load(url, { onProgress, signal, cache = true, context = 0, wasm = new URL("./weft.wasm", import.meta.url) } = {}) {
     const weft = new Weft();
-    const args = { url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), cache };
+    const args = { url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), cache, context };
     try {
       weft.info = await weft.#call("load", args, { onProgress, signal });
     } catch (error) {
@@ -62,6 +62,31 @@ export class Weft {
     const vectors = await this.#call("embed", { texts: list, role, truncate }, { onProgress, signal });
     const size = vectors.length / Math.max(list.length, 1);
     return list.map((_, i) => vectors.subarray(i * size, (i + 1) * size));
+  }
+
+  async #write(method, args, { onToken, signal, ...options }) {
+    if (signal?.aborted) throw new WeftError("cancelled", `[${method}] was cancelled`);
+    const flag = signal && URL.createObjectURL(new Blob(["1"]));
+    const end = () => URL.revokeObjectURL(flag);
+    signal?.addEventListener("abort", end, { once: true });
+    try {
+      const onProgress = onToken && (({ text, id }) => onToken(text, id));
+      return await this.#call(method, { ...args, options: { ...options, flag } }, { onProgress });
+    } finally {
+      signal?.removeEventListener("abort", end);
+      if (flag) end();
+    }
+  }
+
+  /** Continues a prompt; `onToken` gets the text as it comes. A text that `signal` ends has the finish "cancelled". */
+  generate(prompt, options = {}) {
+    return this.#write("generate", { prompt: String(prompt) }, options);
+  }
+
+  /** Answers a conversation, a list of {role, content}. */
+  chat(messages, options = {}) {
+    const list = messages.map(({ role, content }) => ({ role: String(role), content: String(content) }));
+    return this.#write("chat", { messages: list }, options);
   }
 
   /** The ids of a text. */

@@ -2,9 +2,10 @@
 // {id, progress}. {cancel: id} ends a call at its next step.
 
 import { Core, WeftError } from "./core.js";
-import { loadBundle } from "./loading.js";
+import { loadBundle, loadModule } from "./loading.js";
 
 const STEP_CHARACTERS = 2000; // of texts that are embedded before messages are looked at again
+const LOOK_MS = 50; // between looks at whether a text should end
 const running = new Map();
 let core, model;
 
@@ -15,6 +16,29 @@ const breath = () =>
     channel.port1.onmessage = go;
     channel.port2.postMessage(0);
   });
+
+// A page that wants a text to end revokes the address `flag`: while the module runs, no message arrives here, and memory that
+// both could read needs a page that is isolated.
+function watch(flag) {
+  let next = performance.now() + LOOK_MS;
+  return () => {
+    if (!flag || performance.now() < next) return false;
+    next = performance.now() + LOOK_MS;
+    const asked = new XMLHttpRequest();
+    try {
+      asked.open("GET", flag, false);
+      asked.send();
+      return asked.status !== 200;
+    } catch {
+      return true;
+    }
+  };
+}
+
+function write(method, subject, { flag, ...options }, tell) {
+  const ended = watch(flag);
+  return model[method](subject, { ...options, onToken: (text, id) => (tell({ text, id }), !ended()) });
+}
 
 function stepsOf(texts) {
   const steps = [];
@@ -28,10 +52,10 @@ function stepsOf(texts) {
 }
 
 const methods = {
-  async load({ url, wasm, cache }, { signal, tell }) {
-    core = await Core.start(fetch(wasm, { signal }));
+  async load({ url, wasm, cache, context }, { signal, tell }) {
+    core = await Core.start(loadModule(wasm, { signal, cache }));
     const { files, trustDigests, kept } = await loadBundle(core, url, { onProgress: tell, signal, cache });
-    model = core.open(files, { trustDigests });
+    model = core.open(files, { trustDigests, context });
     return { ...model.info, version: core.version, kept, heapBytes: core.heapBytes };
   },
   async embed({ texts, role, truncate }, { signal, tell }) {
@@ -45,6 +69,12 @@ const methods = {
       tell({ done, total: texts.length });
     }
     return vectors;
+  },
+  generate({ prompt, options }, { tell }) {
+    return write("generate", prompt, options, tell);
+  },
+  chat({ messages, options }, { tell }) {
+    return write("chat", messages, options, tell);
   },
   tokenise({ text, special }) {
     return model.tokenise(text, { special });

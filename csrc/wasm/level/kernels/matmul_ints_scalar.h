@@ -1,4 +1,4 @@
-// matmul_ints at level wasm128: four registers a vector. Bytes are widened to 16 bits, and one instruction multiplies eight
+// matmul_ints at level wasm128, in place of kernels/matmul_ints_scalar.h: four registers a vector. Bytes are widened to 16 bits, and one instruction multiplies eight
 // of them and adds pairs up in 32 bits.
 #pragma once
 

@@ -1,5 +1,6 @@
-// wasm128: f32x16 in four registers of WebAssembly's SIMD. It has no fused multiply-add, so its bits are those of the scalar
-// level. (Relaxed SIMD has one where the machine has one: then the same page would give other bits elsewhere.)
+// The level wasm128, which the build for browsers finds in place of simd/scalar.h: f32x16 in four registers of WebAssembly's
+// SIMD. It has no fused multiply-add, so its bits are those of the scalar level. (Relaxed SIMD has one where the machine has
+// one: then the same page would give other bits elsewhere.)
 #pragma once
 #include <wasm_simd128.h>
 
@@ -15,6 +16,11 @@ struct f32x16 {
 template <class V, class F>
 WEFT_INLINE V quarters(F f) {
   return {{f(0), f(1), f(2), f(3)}};
+}
+
+template <class F>
+WEFT_INLINE f32x16 lanes(F f) {
+  return quarters<f32x16>([&](int i) { return wasm_f32x4_make(f(4 * i), f(4 * i + 1), f(4 * i + 2), f(4 * i + 3)); });
 }
 
 WEFT_INLINE v128_t load4_n(const float* p, int64_t n) {
