@@ -139,11 +139,11 @@ def test_errors_name_the_item(clip):
         embedder.encode([tiny_towers.pictures()[0], "a", "b", 5])
     with pytest.raises(WeftError, match="cannot be read"):
         embedder.encode([Path("no-such-picture.png")])
-    with pytest.raises(UnsupportedError, match="pooling is fixed"):
+    with pytest.raises(UnsupportedError, match="pooling is 'last' for a model with pictures"):
         Embedder(str(clip), pooling="mean")
 
 
-def test_a_model_of_texts_says_that_it_does_not_see(tmp_path):
+def test_a_model_of_texts_takes_texts_only(tmp_path):
     import sys
 
     sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
@@ -152,8 +152,9 @@ def test_a_model_of_texts_says_that_it_does_not_see(tmp_path):
     folder = tiny.write_folder(tmp_path / "bert", tiny.CONFIGS["bert"])
     embedder = Embedder(str(folder), pooling="mean")
     assert not embedder.sees
-    with pytest.raises(UnsupportedError, match="embeds texts only; use CLIP"):
-        embedder.encode(tiny_towers.pictures())
+    for given in (tiny_towers.pictures(), [b"cat"], b"cat", Path("a.png")):
+        with pytest.raises(InputError, match="must be"):
+            embedder.encode(given)
 
 
 def test_files_that_do_not_fit_are_refused(clip):

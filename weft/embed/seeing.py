@@ -53,8 +53,8 @@ def recipe_of(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None, 
     """The recipe of a model of either kind; `located` is the folder that was asked for."""
     if not sees(checkpoint):
         return read_recipe(checkpoint, entry, pooling)
-    if pooling is not None:
-        raise UnsupportedError("embed", "is fixed for a model with pictures", given=pooling, field="pooling")
+    if pooling not in (None, "last"):
+        raise UnsupportedError("embed", "is 'last' for a model with pictures", given=pooling, field="pooling")
     module = cast(Any, model_module(checkpoint.model_type))
     name, bias = module.PROJECTION
     weight = checkpoint.tensors.get(f"{name}.linear.weight")

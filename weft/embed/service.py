@@ -348,11 +348,8 @@ class Embedder(BaseEmbedder):
         may be texts and pictures in any order.
         """
         given = [texts] if is_picture(texts) else texts
-        if not holds_pictures(given):
+        if not self.sees or not holds_pictures(given):
             return super().embed(texts, **options)
-        if not self.sees:
-            what = f"a model of type {self._encoder.checkpoint.model_type} embeds texts only"
-            raise UnsupportedError("embed", what, advice="use CLIP, SigLIP or SigLIP 2")
         return embed_mixed(self, list(given), options)
 
     def zero_shot(self, pictures: Any, labels: Sequence[str], *, template: str = TEMPLATE) -> np.ndarray:

@@ -40,6 +40,13 @@ NAMED = 5  # how many files that were left out are listed
     metavar="FILE|FOLDER|-",
     help="Read texts from a file, a folder or standard input (-); see above.",
 )
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A picture to embed, after the texts, with a model that sees (CLIP, SigLIP); may be repeated.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of standard output.")
 @click.option(
     "--format",
@@ -90,9 +97,11 @@ def command(
       cat docs.jsonl | weft embed --field body --format npy > vectors.npy
       weft embed "how do magnets work?" --prompt-name query --format jsonl
       weft embed --input lines.txt --output vectors.npy --adapter ./my-lora
+      weft embed "a red bicycle" --image bicycle.jpg --model ./siglip2-base-patch16-224
       weft embed "a cat" "a dog" -m text-embedding-3-small --base-url https://api.openai.com/v1
     """
-    _check_source(texts, source, field)
+    images: tuple[str, ...] = given.pop("images")
+    _check_source((*texts, *images), source, field)
     from_file = source is not None and source != "-"
     to_file = output is not None and str(output) != "-"
     if from_file and to_file:
@@ -101,15 +110,21 @@ def command(
         return
     place = output if to_file else None
     chosen = form or _form(place)
-    compared = chosen == "text" and output is None and len(texts) in TABLE_TEXTS
+    compared = chosen == "text" and output is None and len(texts) + len(images) in TABLE_TEXTS
     dtype = given["output_dtype"]
     if not compared:
         _check_form(chosen, place, dtype)
-    parts = iter([[{"text": text} for text in texts]]) if texts else _portions(source or "-", field, chosen, dtype)
+    rows = [{"text": text} for text in texts] + [{"image": image} for image in images]
+    parts = iter([rows]) if rows else _portions(source or "-", field, chosen, dtype)
     first = next(parts, [])  # before a model is loaded, so that unreadable input fails at once
     stream = _Stream(field or "text", given)
     if compared:
-        stream.add(first, lambda _, records: _print_table(stream.embedder, texts, records))
+        stream.add(
+            first,
+            lambda _, records: _print_table(
+                stream.embedder, (*texts, *(Path(image).name for image in images)), records
+            ),
+        )
     else:
         stream.write(chain([first], parts), chosen, place)
     stream.tell()
@@ -160,7 +175,7 @@ class _Stream:
 
         start = time.perf_counter()
         try:
-            made = self.embedder.embed([row[self._field] for row in part], progress=False, **self._how)
+            made = self.embedder.embed([self._item(row) for row in part], progress=False, **self._how)
         except EmbedInterrupted as error:
             self._keep(part, error.done, write)
             raise
@@ -171,6 +186,10 @@ class _Stream:
             raise error.but(index=self._rows + error.index, advice=advice) from None
         self._seconds += time.perf_counter() - start
         self._keep(part, made, write)
+
+    def _item(self, row: Row) -> Any:
+        """The text of a row, or its picture."""
+        return row[self._field] if self._field in row else Path(row["image"])
 
     def _keep(self, part: list[Row], made: Embedded, write: Write) -> None:
         from weft.embed.pipeline.writers import record_dtype, records_of

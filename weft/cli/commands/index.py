@@ -36,17 +36,19 @@ def command() -> None:
 @options.remote("--model")
 @options.documents()
 @click.option("--half", is_flag=True, help="Store vectors as float16: half the size, nearly the same results.")
+@click.option("--images", is_flag=True, help="Index the pictures of the folder, with a model that sees (CLIP, SigLIP).")
 @options.rebuilding()
 @options.threads()
 @terminable()
-def build(source: str, output: Path | None, field: str | None, half: bool, **given: Any) -> None:
+def build(source: str, output: Path | None, field: str | None, half: bool, images: bool, **given: Any) -> None:
     """Embed the documents of a folder, or the rows of a file, into an index.
 
     Every text file of the folder is cut into chunks of --chunk-tokens tokens. Hidden files, what .gitignore names,
     packages, virtual environments and files over 16 MB are left out (--all-files, --max-file-size); the summary counts
     what was left out. Run the same command again to update the index: only new and changed texts are embedded, and
     deleted files leave it. A stopped run resumes, too. A model on a server (--base-url) needs a file of rows: without
-    its tokenizer, documents cannot be cut.
+    its tokenizer, documents cannot be cut. With --images, the folder's PNG, JPEG, WebP, GIF and BMP files are embedded
+    instead; needs `pip install weft[vision]`.
 
     \b
     Examples:
@@ -55,14 +57,35 @@ def build(source: str, output: Path | None, field: str | None, half: bool, **giv
       weft index build ~/project --all-files --max-file-size 50
       weft index build articles.jsonl --field body --model bge-small-en-v1.5
       weft index build ~/notes --model bge-small-en-v1.5 --replace
+      weft index build ~/photos --images --model ./siglip2-base-patch16-224
     """
     from weft.cli.commands.embed import run_pipeline
 
     place = output or Path(f"{Path(source).resolve().name}.index")
+    if images:
+        _build_pictures(Path(source), place, half, given)
+        return
     asked = {"form": "index", "field": field, "output_dtype": "f16" if half else "f32", "adapter": ()}
     report = run_pipeline(source, place, {**given, **asked})
     server = f" --base-url {given['base_url']}" if given["base_url"] else ""
     screen.note(f'search it with: weft search {place} "…"{server}' if report.rows else f"no text was found in {source}")
+
+
+def _build_pictures(source: Path, place: Path, half: bool, given: dict[str, Any]) -> None:
+    from weft import Embedder
+    from weft.embed.index.pictures import index_pictures
+
+    if not source.is_dir():
+        raise click.UsageError("--images needs a folder of pictures")
+    embedder = options.make_embedder(given)
+    if not isinstance(embedder, Embedder):
+        raise click.UsageError("--images works for models on this machine only; leave --base-url out")
+    report = index_pictures(source, place, embedder, half=half)
+    for name in report.unreadable[:5]:
+        screen.note(f"left out, since it cannot be read as a picture: {screen.clean(name)}")
+    more = f", {len(report.unreadable)} left out" if report.unreadable else ""
+    screen.note(f"{report.pictures} pictures, {report.kept} of them as before{more}")
+    screen.note(f'search it with: weft search {place} "…"')
 
 
 @command.command()

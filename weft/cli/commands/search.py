@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft import BaseEmbedder, Index
+    from weft.embed.index import Hit
 
 SHOWN = 240  # characters of a text
 MATCHED = 20  # hits whose nearest sentence is looked for, which embeds all their sentences
@@ -44,7 +45,12 @@ def map_option() -> Callable[[options.F], options.F]:
 
 @click.command()
 @click.argument("place", metavar="INDEX")
-@click.argument("query")
+@click.argument("query", required=False, default="")
+@click.option(
+    "--image",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Search with a picture instead of a query, in an index of a model that sees.",
+)
 @click.option(
     "-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many texts to print."
 )
@@ -59,6 +65,7 @@ def map_option() -> Callable[[options.F], options.F]:
 def command(
     place: str,
     query: str,
+    image: Path | None,
     count: int,
     where: Asked,
     whole: bool,
@@ -84,11 +91,12 @@ def command(
       weft search notes.index "trains to Berlin" --model ./where-the-model-is-now
       weft search old.index "trains to Berlin" --model new-model --map old-to-new.npz
       weft search cloud.index "trains to Berlin" --base-url https://api.openai.com/v1
+      weft search photos.index "a red bicycle"
+      weft search photos.index --image bicycle.jpg
     """
     from weft.embed.stores.values import without_password
 
-    if not query.strip():
-        raise click.UsageError("the query is empty; give a text to search for")
+    _check_query(query, image, map_file)
     if "://" in place or Path(place).is_file():
         what = f"{without_password(place)} is not an index, which is a folder"
         advice = f"if it is a store, run: weft store search {shlex.quote(without_password(place))} …"
@@ -104,14 +112,29 @@ def command(
         index = _opened(Path(place), given)
         assert index.embedder is not None
         embedder = index.embedder
-        hits = index.search_texts(query, count, where=chosen, truncate="error" if given["base_url"] else "chunk")
+        hits = _hits(index, image or query, count, chosen, "error" if given["base_url"] else "chunk")
     if not hits:
         screen.note("no results: the index is empty" if chosen is None or not len(index) else chosen.why_none())
     # The row's own fields are nested: one of them may be named "score".
     found = [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
-    if as_json or not whole:
+    if (as_json or not whole) and image is None and not any(hit["metadata"].get("picture") for hit in found):
         _find_matches(found, query, embedder)
     print_hits(found, whole=whole, as_json=as_json)
+
+
+def _hits(index: Index, query: Any, count: int, where: Conditions | None, truncate: str) -> list[Hit]:
+    """The nearest rows to a text, or to the picture at a Path."""
+    if isinstance(query, str):
+        return index.search_texts(query, count, where=where, truncate=truncate)
+    assert index.embedder is not None
+    return index.search(index.embedder.encode(query), count, where=where)
+
+
+def _check_query(query: str, image: Path | None, map_file: str | None) -> None:
+    if image is not None and (query or map_file is not None):
+        raise click.UsageError("give either a query or --image, and no --map with it")
+    if image is None and not query.strip():
+        raise click.UsageError("the query is empty; give a text to search for")
 
 
 def mapped_query(file: str, query: str, vectors_of: str, given: dict[str, Any]) -> tuple[np.ndarray, BaseEmbedder]:
@@ -152,6 +175,9 @@ def print_hits(hits: list[dict[str, Any]], *, whole: bool, as_json: bool) -> Non
     for hit in hits:
         if as_json:
             click.echo(json.dumps(hit, ensure_ascii=False))
+            continue
+        if hit["metadata"].get("picture") is True and not hit["text"]:
+            click.echo(f"{hit['score']:.3f}  {_place(hit, whole)}")
             continue
         match = hit.get("match")
         text = screen.clean((match["text"] if match and not whole else hit["text"]) or "")
@@ -265,6 +291,8 @@ def _place(hit: dict[str, Any], whole: bool) -> str:
         return screen.clean(str(hit["id"]))
     match = None if whole else hit.get("match")
     line = about.get("line") if match is None else match["line"]
+    if line is None and about.get("picture") is True:
+        return screen.clean(str(about["path"]))
     if line is None:  # an index of an earlier weft
         return screen.clean(f"{about['path']} ({about.get('start', 0)} to {about.get('end', 0)})")
     return screen.clean(f"{about['path']}:{line}")

@@ -128,14 +128,19 @@ class Searchable(Target):
 
     def _remember(self, source: Source) -> None:
         """Store which embedder the index is for, if it can be loaded again, and how documents were cut."""
-        said = _described(self._embedder)
-        if not said:
-            (self.path / MODEL_FILE).unlink(missing_ok=True)
-            return
-        if isinstance(source, Folder):
-            said |= {"chunk_tokens": source.chunking.tokens, "overlap": source.chunking.overlap}
-        with replacing(self.path / MODEL_FILE) as out:
-            out.write(json.dumps(said, indent=1).encode() + b"\n")
+        cut = source.chunking if isinstance(source, Folder) else None
+        more = {} if cut is None else {"chunk_tokens": cut.tokens, "overlap": cut.overlap}
+        remember(self.path, self._embedder, **more)
+
+
+def remember(path: Path, embedder: BaseEmbedder, **more: Any) -> None:
+    """Store which embedder the index at `path` is for, if it can be loaded again."""
+    said = _described(embedder)
+    if not said:
+        (path / MODEL_FILE).unlink(missing_ok=True)
+        return
+    with replacing(path / MODEL_FILE) as out:
+        out.write(json.dumps({**said, **more}, indent=1).encode() + b"\n")
 
 
 def _described(embedder: BaseEmbedder) -> dict[str, Any]:
