@@ -1,4 +1,5 @@
-// node calls.mjs RUNTIME BUNDLE < {"texts": [...], "role": ..., "truncate": ..., "tokenise": ..., "repeat": n}
+// node calls.mjs RUNTIME BUNDLE < {"texts": [...], "role": ..., "truncate": ..., "tokenise": ..., "repeat": n,
+//   "prompts": [...], "messages": [...], "options": {...}, "until": n}
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -28,6 +29,17 @@ if (model) {
     if (vectors) told.vectors = Buffer.from(vectors.buffer).toString("base64");
     heaps.push(core.heapBytes);
   }
+  const written = (work) => {
+    const ids = [];
+    const done = work((text, id) => (id >= 0 && ids.push(id), ids.length !== asked.until));
+    return { ...done, ids };
+  };
+  if (asked.prompts) {
+    told.written = asked.prompts.map((prompt) =>
+      written((onToken) => model.generate(prompt, { ...asked.options, onToken }))
+    );
+  }
+  if (asked.messages) told.chat = written((onToken) => model.chat(asked.messages, { ...asked.options, onToken }));
   told.heaps = [heaps[0], heaps.at(-1)];
   model.close();
 }

@@ -70,6 +70,7 @@ class Site:
     the middle until they are let go, and `asked` what was asked for."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
+        self.folders = folders
         self.changed: dict[str, bytes] = {}
         self.held: dict[str, threading.Event] = {}
         self.asked: list[str] = []

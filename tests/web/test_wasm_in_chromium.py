@@ -159,3 +159,26 @@ def test_without_room_in_the_cache_the_model_works(page, site) -> None:
     assert embed(page, TEXTS).shape[0] == len(TEXTS)
     quota.send("Storage.overrideQuotaForOrigin", {"origin": site.url})
     assert page.evaluate(LOAD)["info"]["kept"]
+
+
+def test_a_text_can_be_ended_while_it_is_written(page, site, tmp_path: Path) -> None:
+    """The page is not isolated: there is no memory that it shares with the worker."""
+    from tiny_chat import write_chat_model
+
+    from weft.export import export
+
+    model = write_chat_model(tmp_path / "tiny.gguf", llama__context_length=8000)
+    site.folders["chat"] = export(str(model), tmp_path / "chat.weft", compute="f32").path
+    finish, tokens, again = page.evaluate(
+        """async () => {
+          const { Weft } = await import("/runtime/weft.js");
+          const weft = await Weft.load("/chat/", { context: 8000 }), stop = new AbortController();
+          const onToken = () => stop.abort();
+          const done = await weft.generate("Once", { maxTokens: 7900, onToken, signal: stop.signal });
+          const short = await weft.generate("Once", { maxTokens: 5 });
+          return [done.finish, done.tokens, short.tokens];
+        }"""
+    )
+    assert finish == "cancelled"
+    assert 0 < tokens < 7900
+    assert again == 5
