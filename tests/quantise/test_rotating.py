@@ -71,10 +71,10 @@ def folder_of(folder: Path, config: dict[str, Any]) -> Path:
     return tiny.write_folder(folder, config, tensors_of(config))
 
 
-def rotated_folder(source: Path, target: Path, seed: int = 0) -> Path:
+def rotated_folder(source: Path, target: Path, parts: str = "all") -> Path:
     """The model of a folder, rotated and not rounded: float32."""
     config = json.loads((source / "config.json").read_text())
-    made = rotated(source, open_checkpoint_tensors(source), config, seed)
+    made = rotated(source, open_checkpoint_tensors(source), config, parts)
     assert made.check() < 1e-12
     target.mkdir()
     write_safetensors(target / "model.safetensors", {name: view.numpy() for name, view in made.tensors.items()})
@@ -96,11 +96,13 @@ def apart(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_rotation_alone_keeps_the_logits(name, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("name", "parts"), [*((name, "all") for name in MODELS), ("96", "inner"), ("biases", "inner"), ("qwen3", "inner")]
+)
+def test_rotation_alone_keeps_the_logits(name, parts, tmp_path) -> None:
     config = MODELS[name]
     source = folder_of(tmp_path / "model", config)
-    target = rotated_folder(source, tmp_path / "rotated")
+    target = rotated_folder(source, tmp_path / "rotated", parts)
     found, wanted = logits(target, config), logits(source, config)
     assert apart(found, wanted) < 1e-5
     assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
@@ -108,6 +110,9 @@ def test_rotation_alone_keeps_the_logits(name, tmp_path) -> None:
     for part in ("self_attn.o_proj", "mlp.down_proj", "self_attn.v_proj"):  # and nothing is as it was
         weight = f"model.layers.0.{part}.weight"
         assert apart(after[weight].numpy(), before[weight].numpy()) > 0.5
+    for weight in ("model.embed_tokens.weight", "model.norm.weight", "model.layers.0.mlp.up_proj.weight"):
+        assert (apart(after[weight].numpy(), before[weight].numpy()) > 0.1) == (parts == "all")
+    assert ("lm_head.weight" in after) == (parts == "all" or not config["tie_word_embeddings"])
 
 
 @pytest.mark.parametrize("width", [64, 96, 576, 1536, 5120, 35 * 256])
@@ -141,25 +146,25 @@ def test_a_folder_is_rotated_rounded_and_read_back(tmp_path) -> None:
     source = tiny.write_folder(tmp_path / "model", config, tensors)
     wanted = logits(source, config)
     lost = {}
-    for rotate in (None, 0):
+    for rotate in (None, "inner", "all"):
         output = tmp_path / f"out-{rotate}"
         work = QuantisingFolder(source, output, type="int4", group=32, rotate=rotate)
         written = list(work)
         lost[rotate] = apart(logits(output, config), wanted)
         assert {one.after for one in written if "_proj.weight" in one.name} == {"int4"}
-    assert lost[0] < 0.7 * lost[None]
+    assert lost["all"] < lost["inner"] < lost[None] and lost["all"] < 0.7 * lost[None]
     rounded = logits(output, config)
     assert apart(logits(output, config, compute="int8"), rounded) < 0.1
     said = json.loads((output / "config.json").read_text())
     assert said["model_type"] == MODEL_TYPE and said["tie_word_embeddings"] is False
     assert said[MARK]["model_type"] == "llama" and "LlamaForCausalLM" not in said["architectures"]
     manifest = json.loads((output / MANIFEST).read_text())["rotation"]
-    assert manifest["seed"] == 0 and manifest["difference"] < 1e-12
+    assert manifest["seed"] == 0 and manifest["stream"] is True and manifest["difference"] < 1e-12
     again = tmp_path / "again"
-    list(QuantisingFolder(source, again, type="int4", group=32, rotate=0, threads=2))
+    list(QuantisingFolder(source, again, type="int4", group=32, rotate="all", threads=2))
     files = [path / "model.safetensors" for path in (output, again)]
     assert files[0].read_bytes() == files[1].read_bytes()
-    list(QuantisingFolder(source, tmp_path / "other", type="int4", group=32, rotate=1))
+    list(QuantisingFolder(source, tmp_path / "other", type="int4", group=32, rotate="all", seed=1))
     assert files[0].read_bytes() != (tmp_path / "other" / "model.safetensors").read_bytes()
 
 
@@ -183,16 +188,16 @@ def adapter_of(folder: Path, config: dict[str, Any], *, dora: bool = False) -> P
     return folder
 
 
-@pytest.mark.parametrize("name", ["64", "qwen3"])
-def test_adapters_are_rotated_when_they_are_loaded(name, tmp_path) -> None:
+@pytest.mark.parametrize(("name", "parts"), [("64", "all"), ("qwen3", "all"), ("64", "inner")])
+def test_adapters_are_rotated_when_they_are_loaded(name, parts, tmp_path) -> None:
     config = MODELS[name]
     source = folder_of(tmp_path / "model", config)
-    target = rotated_folder(source, tmp_path / "rotated")
+    target = rotated_folder(source, tmp_path / "rotated", parts)
     adapter = adapter_of(tmp_path / "adapter", config)
     wanted = logits(source, config, adapter=adapter)
     assert apart(wanted, logits(source, config)) > 0.1
     assert apart(logits(target, config, adapter=adapter), wanted) < 2e-5
-    if name == "64":
+    if (name, parts) == ("64", "all"):
         with pytest.raises(UnsupportedError, match=r"magnitude.*merge the adapter"):
             logits(target, config, adapter=adapter_of(tmp_path / "dora", config, dora=True))
 
@@ -206,7 +211,7 @@ def test_what_cannot_be_rotated_is_refused_by_name(tmp_path) -> None:
         for name, text in files.items():
             (tmp_path / "odd" / name.replace("_", ".")).write_text(text)
         with pytest.raises(UnsupportedError, match=complaint):
-            rotated(tmp_path / "odd", tensors, config, 0)
+            rotated(tmp_path / "odd", tensors, config, "all")
 
     refused({**MODELS["64"], "model_type": "gemma2"}, "gemma2 norms what a layer adds.*leave --rotate out")
     refused({**MODELS["64"], "model_type": "bert"}, "bert subtracts means")
@@ -214,15 +219,17 @@ def test_what_cannot_be_rotated_is_refused_by_name(tmp_path) -> None:
     refused({**MODELS["64"], "is_causal": False}, "is an embedder")
     refused({**MODELS["64"], "intermediate_size": 2 * 257}, "257 times a power of two")
     refused(MODELS["64"], "is an embedder", modules_json="[]")
-    with pytest.raises(InputError, match="rotate must be a whole number"):
-        rotated(plain, {}, MODELS["64"], -1)
+    with pytest.raises(InputError, match="seed must be a whole number"):
+        rotated(plain, {}, MODELS["64"], "all", -1)
+    with pytest.raises(InputError, match="rotate must be one of inner, all"):
+        rotated(plain, {}, MODELS["64"], "some")
     more = {**open_checkpoint_tensors(plain), "model.layers.0.mlp.extra.weight": None}
     with pytest.raises(UnsupportedError, match=r"extra.weight is no tensor of a plain decoder"):
-        rotated(plain, more, MODELS["64"], 0)
+        rotated(plain, more, MODELS["64"], "all")
     values = tensors_of(MODELS["64"])
     values["model.layers.1.mlp.down_proj.weight"][3, 5] = np.nan
     broken = tiny.write_folder(tmp_path / "broken", MODELS["64"], values)
-    work = QuantisingFolder(broken, tmp_path / "out", type="int4", group=32, rotate=0)
+    work = QuantisingFolder(broken, tmp_path / "out", type="int4", group=32, rotate="all")
     with pytest.raises(WeightError, match=r"layers.1.mlp.down_proj.*nothing was written"):
         list(work)
     assert not list(tmp_path.glob("*out*"))
@@ -246,6 +253,7 @@ def test_a_rotated_model_is_not_taken_for_another(tmp_path) -> None:
     for change, error, complaint in (
         ({"version": 2}, UnsupportedError, "version"),
         ({"head": 0}, FormatError, "head"),
+        ({"stream": 1}, FormatError, "stream"),
         ({"turned": {}}, FormatError, "turned"),
         ({"model_type": None}, FormatError, "model_type"),
     ):
@@ -270,8 +278,8 @@ def test_the_command_says_what_it_did(tmp_path) -> None:
         return found.exit_code, found.output
 
     source = folder_of(tmp_path / "model", MODELS["96"])
-    code, said = run("--type", "q4_0", "--rotate")
+    code, said = run("--type", "q4_0", "--rotate", "all")
     assert code == 2 and "GGUF has no words" in said
-    code, said = run("--type", "int4", "--group", "32", "--rotate")
+    code, said = run("--type", "int4", "--group", "32", "--rotate", "all")
     assert code == 0 and "in float64 every tensor gives the same results" in said and "lm_head.weight" in said
     assert json.loads((tmp_path / "out" / "config.json").read_text())["model_type"] == MODEL_TYPE

@@ -90,8 +90,8 @@ class _Part:
 class QuantisingFolder:
     """Iterate over it: each tensor of the folder `source` as it is written, those of an earlier run first.
 
-    With `rotate`, a seed, the model is rotated first (weft/weights/rotation.py), and `check` holds every tensor to what
-    it was before any is written.
+    With `rotate` ("inner" or "all") the model is rotated first (weft/weights/rotation), and `check` holds every tensor
+    to what it was before any is written.
     """
 
     def __init__(
@@ -101,7 +101,8 @@ class QuantisingFolder:
         *,
         type: str,
         group: int | None = None,
-        rotate: int | None = None,
+        rotate: str | None = None,
+        seed: int = 0,
         threads: int = 1,
         overwrite: bool = False,
     ) -> None:
@@ -113,7 +114,7 @@ class QuantisingFolder:
         self.tensors: Mapping[str, Any] = integer_matrices(self._opened.tensors, self.config)
         self.given_bytes = sum(view.nbytes for view in self.tensors.values())
         refuse_rotated("quantize", self.config, "it cannot be quantised again")
-        self.rotated = None if rotate is None else rotated(self.source, self.tensors, self.config, rotate)
+        self.rotated = None if rotate is None else rotated(self.source, self.tensors, self.config, rotate, seed)
         self._checked: float | None = None
         if self.rotated is not None:
             self.tensors, self.config = self.rotated.tensors, self.rotated.config(self.config)
@@ -158,7 +159,7 @@ class QuantisingFolder:
         source = _digest(self._opened.files)
         parts, size = self._layout()
         header = _header(parts, size)
-        seed = "" if self.rotated is None else f"rotated {self.rotated.rotation.seed}"
+        seed = "" if self.rotated is None else f"rotated {vars(self.rotated.rotation)}"
         key = hashlib.sha256(header + source.encode() + seed.encode()).hexdigest()
         done = self._taken_up(key)
         self._partial.mkdir(exist_ok=True)
@@ -280,7 +281,7 @@ class QuantisingFolder:
         }
         manifest: dict[str, Any] = {"source": source, "type": self.scheme.name, "group": self.scheme.group}
         if self.rotated is not None:
-            manifest["rotation"] = {"seed": self.rotated.rotation.seed, "difference": self._checked}
+            manifest["rotation"] = {**vars(self.rotated.rotation), "difference": self._checked}
         manifest["tensors"] = tensors
         (self._partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         (self._partial / ".journal").unlink()

@@ -22,13 +22,18 @@ WHY = {
     **dict.fromkeys(("bert", "roberta", "xlm_roberta", "distilbert", "mpnet"), "subtracts means in its norms"),
     **dict.fromkeys(("modernbert", "nomic_bert", "eurobert"), "is an encoder, whose vectors would be rotated too"),
 }
+PARTS = ("inner", "all")  # values and what output and down projections read; the residual stream as well
 MOST_PARTS = 256  # of a turn at run time: each costs two operations an element
 
 
-def rotated(folder: Path, tensors: Mapping[str, Any], config: Mapping[str, Any], seed: int) -> RotatedTensors:
-    """The tensors of the model in `folder`, rotated; UnsupportedError where that cannot be done."""
+def rotated(
+    folder: Path, tensors: Mapping[str, Any], config: Mapping[str, Any], parts: str, seed: int = 0
+) -> RotatedTensors:
+    """The tensors of the model in `folder`, rotated; `parts` is one of PARTS. UnsupportedError where that cannot be."""
+    if parts not in PARTS:
+        raise InputError("quantize", f"must be one of {', '.join(PARTS)}", field="rotate", given=parts)
     if not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise InputError("quantize", "must be a whole number from 0 on", field="rotate", given=seed)
+        raise InputError("quantize", "must be a whole number from 0 on", field="seed", given=seed)
     kind = str(config.get("model_type"))
     if kind not in ROTATED:
         why = WHY.get(kind, "is not known to be a plain decoder")
@@ -42,10 +47,10 @@ def rotated(folder: Path, tensors: Mapping[str, Any], config: Mapping[str, Any],
         (cfg.num_attention_heads * cfg.channels, cfg.channels, "num_attention_heads"),
         (cfg.intermediate_size, 1, "intermediate_size"),
     ):
-        parts, size = split(width // stride)
-        if parts > MOST_PARTS or width > LARGEST:
+        count, size = split(width // stride)
+        if count > MOST_PARTS or width > LARGEST:
             what = (
-                f"{width // stride} is {parts} times a power of two ({size}); at most {MOST_PARTS} times can be turned"
+                f"{width // stride} is {count} times a power of two ({size}); at most {MOST_PARTS} times can be turned"
             )
             raise UnsupportedError("quantize", what, field=field, advice="leave --rotate out")
-    return RotatedTensors(tensors, Rotation(seed, cfg.channels), tied=cfg.tie_word_embeddings)
+    return RotatedTensors(tensors, Rotation(seed, cfg.channels, stream=parts == "all"), tied=cfg.tie_word_embeddings)

@@ -20,7 +20,7 @@ from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.programs import Programs
 from weft.runtime.steps import build_step, check_step, joined, offsets
 from weft.runtime.threads import plan_threads
-from weft.weights.rotation import refuse_rotated
+from weft.weights.rotation import refuse_rotated, rotation_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,8 @@ class Encoder:
     ) -> None:
         if compute not in COMPUTES:
             raise UnsupportedError("embed", f"must be one of {', '.join(COMPUTES)}", field="compute", given=compute)
-        if not head.odds:
+        rotation = rotation_of(checkpoint.config)
+        if rotation is not None and rotation.stream and not head.odds:
             refuse_rotated("embed", checkpoint.config, "its vectors are not those that it was trained for")
         self.checkpoint = checkpoint
         self.head = head

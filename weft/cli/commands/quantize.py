@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rotate",
-    is_flag=True,
-    help="Rotate the model first, so that no channel stands out and few bits lose less; for int8, int4 and int4-asym. "
-    "Only weft reads the folder then.",
+    type=click.Choice(["inner", "all"]),
+    help="Rotate values and what output and down projections read (inner), or the residual stream as well, so that no "
+    "channel stands out; for int8, int4 and int4-asym. Only weft reads the folder then.",
 )
 @click.option(
     "--tensor",
@@ -97,7 +97,7 @@ def command(
     output: Path,
     kind: str | None,
     group: int | None,
-    rotate: bool,
+    rotate: str | None,
     exceptions: tuple[str, ...],
     size: str | None,
     max_loss: float | None,
@@ -146,7 +146,7 @@ def command(
     if kind in FOLDER_TYPES:
         only = {"tensor": exceptions, "size": size, "max_loss": max_loss, "calibrate": calibrate, "imatrix": imatrix}
         _no_gguf(**only, feedback=feedback, report=report)
-        work = QuantisingFolder(place, output, type=str(kind), group=group, rotate=0 if rotate else None, **more)
+        work = QuantisingFolder(place, output, type=str(kind), group=group, rotate=rotate, **more)
     else:
         seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
         work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
@@ -217,7 +217,9 @@ def _check_rotation(work: QuantisingFolder) -> None:
         screen.note(f"the model tied {HEAD} to {EMBEDDING}; rotated they differ, and both are written")
 
 
-def _check_choice(kind: str | None, size: str | None, max_loss: float | None, group: int | None, rotate: bool) -> None:
+def _check_choice(
+    kind: str | None, size: str | None, max_loss: float | None, group: int | None, rotate: str | None
+) -> None:
     from weft.errors import InputError
 
     if sum(given is not None for given in (kind, size, max_loss)) != 1:
@@ -226,7 +228,7 @@ def _check_choice(kind: str | None, size: str | None, max_loss: float | None, gr
         raise InputError("quantize", "is for int4 and int4-asym", field="group", given=group)
     if rotate:
         advice = "choose --type int4; GGUF has no words for what a rotated model does while it runs"
-        raise InputError("quantize", "is for int8, int4 and int4-asym", field="rotate", advice=advice)
+        raise InputError("quantize", "is for int8, int4 and int4-asym", field="rotate", given=rotate, advice=advice)
 
 
 def _gguf(

@@ -16,9 +16,11 @@ KEPT = ("model_type", "architectures")
 
 def marked(config: Mapping[str, Any], rotation: Rotation) -> dict[str, Any]:
     """config.json of a rotated model, from that of the model as it was."""
-    mark = {"version": VERSION, "seed": rotation.seed, "head": rotation.head, "turned": rotation.turned}
+    mark: dict[str, Any] = {"version": VERSION, "seed": rotation.seed, "head": rotation.head}
+    mark |= {"stream": rotation.stream, "turned": rotation.turned}
     mark |= {name: config[name] for name in KEPT if name in config}
-    changed = {"model_type": MODEL_TYPE, "architectures": ["WeftRotated"], "tie_word_embeddings": False}
+    changed: dict[str, Any] = {"model_type": MODEL_TYPE, "architectures": ["WeftRotated"]}
+    changed |= {"tie_word_embeddings": False} if rotation.stream else {}
     return {**config, **changed, MARK: mark}
 
 
@@ -38,7 +40,9 @@ def rotation_of(config: Mapping[str, Any]) -> Rotation | None:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
             what = f"must be a whole number from {least} on"
             raise FormatError("config.json", what, field=f"{MARK}.{name}", given=value)
-    made = Rotation(mark["seed"], mark["head"])
+    if not isinstance(mark.get("stream"), bool):
+        raise FormatError("config.json", "must be true or false", field=f"{MARK}.stream", given=mark.get("stream"))
+    made = Rotation(mark["seed"], mark["head"], stream=mark["stream"])
     if mark.get("turned") != made.turned:
         what = f"must be {made.turned}"
         raise FormatError("config.json", what, field=f"{MARK}.turned", given=mark.get("turned"))

@@ -10,7 +10,7 @@ from weft.dtype import DTYPES
 from weft.errors import UnsupportedError, WeightError
 from weft.weights.files import MadeView
 from weft.weights.rotation.mark import GAIN, marked
-from weft.weights.rotation.turns import EMBEDDING, HEAD, Role, Rotation, is_norm, role_of
+from weft.weights.rotation.turns import EMBEDDING, HEAD, Role, Rotation, is_norm
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,11 +25,11 @@ class RotatedTensors:
     def __init__(self, tensors: Mapping[str, Any], rotation: Rotation, *, tied: bool) -> None:
         self._stored, self.rotation = tensors, rotation
         self._sources = {name: name for name in tensors}
-        self.untied = tied
-        if tied:
+        self.untied = tied and rotation.stream
+        if self.untied:
             self._sources[HEAD] = EMBEDDING
         for name in self._sources:
-            if role_of(name) is None and not is_norm(name):
+            if rotation.role(name) is None:
                 what = f"{name} is no tensor of a plain decoder, so weft cannot rotate it"
                 raise UnsupportedError("quantize", what, field="rotate", advice="leave --rotate out")
 
@@ -39,11 +39,11 @@ class RotatedTensors:
         found: dict[str, Any] = {}
         for name, source in self._sources.items():
             view = self._stored[source]
-            if is_norm(name):
-                found[GAIN + name] = self._lazy(view.shape, partial(self._wide, name))
-            elif role_of(name) == Role():
+            if self.rotation.role(name) == Role():
                 found[name] = view
                 continue
+            if is_norm(name):
+                found[GAIN + name] = self._lazy(view.shape, partial(self._wide, name))
             found[name] = self._lazy(view.shape, partial(self.made, name))
         return found
 
@@ -57,8 +57,9 @@ class RotatedTensors:
         """A tensor, turned; float64."""
         import numpy as np
 
-        role = role_of(name)
-        if role is None:
+        role = self.rotation.role(name)
+        assert role is not None
+        if is_norm(name):
             return np.ones(self._stored[name].shape)
         return self.rotation.matrix(role, self._wide(self._sources[name]), self._gain(role))
 
@@ -77,8 +78,8 @@ class RotatedTensors:
         turned, in float64; WeightError where it is above CLOSE."""
         worst = 0.0
         for number, name in enumerate(self._sources):
-            role = role_of(name)
-            if role is not None and role != Role():
+            role = self.rotation.role(name)
+            if role is not None and role != Role() and not is_norm(name):
                 apart = self._difference(name, role)
                 worst = max(worst, apart)
                 if not apart <= CLOSE:

@@ -72,10 +72,23 @@ def is_norm(name: str) -> bool:
 
 
 class Rotation:
-    """The turns of one model: `head` is the width of a head. All of them work on the last axis of float64 arrays."""
+    """The turns of one model: `head` is the width of a head. All of them work on the last axis of float64 arrays.
 
-    def __init__(self, seed: int, head: int) -> None:
-        self.seed, self.head = seed, head
+    Without `stream` the residual stream stays as it is, and so do norms, embedding and head.
+    """
+
+    def __init__(self, seed: int, head: int, *, stream: bool = True) -> None:
+        self.seed, self.head, self.stream = seed, head, stream
+
+    def role(self, name: str) -> Role | None:
+        """What this rotation does to a tensor; None for one that a plain decoder does not have."""
+        if is_norm(name):
+            return Role(norm=name) if self.stream else Role()
+        role = role_of(name)
+        if role is None or self.stream:
+            return role
+        reads, writes = (None if way == "stream" else way for way in (role.reads, role.writes))
+        return Role(reads, writes)
 
     @property
     def turned(self) -> dict[str, int]:
@@ -94,6 +107,8 @@ class Rotation:
 
     def unturned(self, rows: np.ndarray) -> np.ndarray:
         """Rows of the stream as they are in the model that was rotated."""
+        if not self.stream:
+            return rows
         return _turned(rows, inverse=True) * self._signs("stream", rows.shape[-1])
 
     def _signs(self, way: str, count: int) -> np.ndarray:
@@ -119,7 +134,9 @@ class Rotation:
         """A LoRA module of the model as it was, for the turned one; `name` is the weight's, `gain` reads a norm's."""
         import numpy as np
 
-        role = role_of(name)
+        role = self.role(name)
+        if role == Role():
+            return module
         more = [what for what, _ in module.tensors() if what not in ("down", "up")]
         if role is None or more or module.down is None or module.up is None or module.matrices != 1:
             what = (
