@@ -78,6 +78,8 @@ DTYPES = _table(
     DType("tq2_0", 256, 66, 35),
     DType("mxfp4", 32, 17, 39),
     DType("q4_z", 32, 20),  # weft's own: 4-bit codes with an integer zero point
+    DType("i8r", 1, 1),  # keys and values of a state whose rows are rotated,
+    DType("i4r", 1, 1),  # and in 4 bits, two in a byte of a page
     DType("a8_32", 32, 40),
     DType("a8_256", 256, 292),
 )

@@ -95,8 +95,8 @@ using Integers = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
 
 std::shared_ptr<KvState> new_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory) {
   DType type = dtype_named(dtype);
-  if (type != DType::f32 && type != DType::f16 && type != DType::bf16 && type != DType::i8)
-    fail(ErrorKind::unsupported, "state", "keys and values must be f32, f16, bf16 or i8, not " + dtype);
+  if (!KvState::holds(type))
+    fail(ErrorKind::unsupported, "state", "keys and values must be f32, f16, bf16, i8, i8r or i4r, not " + dtype);
   if (pages < 1 || heads < 1 || dim < 1 || pages > (int64_t{1} << 32) || heads > 65536 || dim > 65536)
     fail(ErrorKind::input, "state", "pages, heads and dim must be positive");
   if (pages > (int64_t{1} << 47) / (heads * dim * kPage * 4))  // more than processors can address
@@ -166,16 +166,17 @@ nb::object view_of(nb::handle self, std::byte* data, std::initializer_list<int64
 nb::object state_array(nb::handle self, bool key) {
   const auto& state = nb::cast<const KvState&>(self);
   std::byte* data = key ? state.key : state.value;
+  if (state.dtype == DType::i4r) return view_of<uint8_t>(self, data, {state.element_bytes});
   const int64_t rows = key ? state.dim : kPage, cols = key ? kPage : state.dim;
   if (state.dtype == DType::f32) return view_of<float>(self, data, {rows, cols});
-  if (state.dtype == DType::i8) return view_of<int8_t>(self, data, {rows, cols});
+  if (KvState::is_scaled(state.dtype)) return view_of<int8_t>(self, data, {rows, cols});
   return view_of<uint16_t>(self, data, {rows, cols});
 }
 
-// The scales of an int8 state, one per token and head; None for other types.
+// The scales of codes, one per token and head; None for other types.
 nb::object state_scales(nb::handle self, bool key) {
   const auto& state = nb::cast<const KvState&>(self);
-  if (state.dtype != DType::i8) return nb::none();
+  if (!KvState::is_scaled(state.dtype)) return nb::none();
   return view_of<float>(self, (key ? state.key : state.value) + state.element_bytes, {kPage});
 }
 
@@ -221,6 +222,7 @@ void bind_core(nb::module_& module) {
       .def_prop_ro("key_scales", [](nb::handle self) { return state_scales(self, true); })
       .def_prop_ro("value_scales", [](nb::handle self) { return state_scales(self, false); })
       .def_prop_ro("dtype", [](const KvState& s) { return std::string(info(s.dtype).name); })
+      .def_prop_ro("dim", [](const KvState& s) { return s.dim; })
       .def_prop_ro("page_bytes", &KvState::page_bytes)
       .def("read_page", &read_page)
       .def("write_page", &write_page)

@@ -257,15 +257,19 @@ Specs rope_table(const Site& site) {
 
 Specs rope_turn(const Site& site) { return check_turned(site, site.at(0), site.at(1)), as_first(site); }
 
-void check_written(const Site& site, const Spec& k, const Spec& v, const Spec& state) {
+// `next`: the operand after the pages.
+void check_written(const Site& site, const Spec& k, const Spec& v, const Spec& state, size_t next) {
   check_tokens(site, k);
+  const Spec *centre = site.operand(next), *steady = site.operand(next + 1);
+  site.need(!centre == !steady && (!centre || (is_vector(*centre, constant(k.shape[1].constant * k.shape[2].constant)) && is_vector(*steady, k.shape[2]))),
+            "centre must be f32[G D] beside steady f32[D]");
   site.need(k == v && state.shape[0].constant == k.shape[1].constant && state.shape[1].constant == k.shape[2].constant, "k and v must be [T, G, D] of the state [G, D]");
 }
 
-Specs kv_write(const Site& site) { return check_written(site, site.at(0), site.at(1), site.at(2)), Specs{}; }
+Specs kv_write(const Site& site) { return check_written(site, site.at(0), site.at(1), site.at(2), 6), Specs{}; }
 
 Specs rope_write(const Site& site) {
-  check_written(site, site.at(1), site.at(2), site.at(4));
+  check_written(site, site.at(1), site.at(2), site.at(4), 8);
   check_turned(site, site.at(0), site.at(3));
   check_heads(site, site.at(0), site.at(1).shape[1].constant, site.at(1).shape[2].constant);
   return as_first(site);
@@ -330,7 +334,7 @@ const Rule kRules[] = {
     {"gated_a8", "aa", "kind:K block:i", "", gated_a8},
     {"gated_clamped", "aa", "limit:f alpha:f", "01", gated_clamped},
     {"hadamard", "aw?", "size:i stride:i inverse:b", "0", hadamard},
-    {"kv_write", "aakPSG", "", "", kv_write},
+    {"kv_write", "aakPSGw?w?", "", "", kv_write},
     {"l2_normalise", "a", "eps:f", "0", last_axis},
     {"layer_norm", "aww", "eps:f", "0", layer_norm},
     {"matmul", "aww?i?", "activation:A", "", matmul},
@@ -348,7 +352,7 @@ const Rule kRules[] = {
     {"rope", "aPw", "interleaved:b scale:f", "0", rope},
     {"rope_table", "Pw", "scale:f", "", rope_table},
     {"rope_turn", "aa", "interleaved:b", "0", rope_turn},
-    {"rope_write", "aaaakPSG", "interleaved:b", "0", rope_write},
+    {"rope_write", "aaaakPSGw?w?", "interleaved:b", "0", rope_write},
     {"round_rows", "a", "split:b", "", round_rows},
     {"scale", "a", "by:f", "0", as_first},
     {"softcap", "a", "cap:f", "0", softcap},
@@ -414,11 +418,12 @@ std::vector<Spec> results_of(const Rule& rule, const Program& program, const Ins
     const char role = rule.operands[i];
     const bool optional = i + 1 < rule.operands.size() && rule.operands[i + 1] == '?';
     i += optional;
+    if (index >= instruction.in.size() && optional) continue;  // a bundle of an older version, whose op had fewer
     site.need(index < instruction.in.size(), "operands are missing");
     const Value* value = site.value(index);
     site.need(value ? takes(role, *value) : optional, "operand " + std::to_string(index) + (value ? ", " + value->name + ", is not of the kind that the op takes" : " is missing"));
   }
-  site.need(index == instruction.in.size(), "there are more operands than the op takes");
+  site.need(index >= instruction.in.size(), "there are more operands than the op takes");
   check_attrs(rule, instruction, site);
   return rule.results(site);
 }

@@ -27,7 +27,7 @@ class Site {
  public:
   Site(const Program& program, const Instruction& instruction);
 
-  const Spec* operand(size_t index) const { return given_[index] ? &specs_[index] : nullptr; }
+  const Spec* operand(size_t index) const { return index < given_.size() && given_[index] ? &specs_[index] : nullptr; }
   const Spec& at(size_t index) const { return specs_[index]; }  // of one that is not optional
   const Value* value(size_t index) const { return given_[index]; }
   double number(std::string_view name) const;

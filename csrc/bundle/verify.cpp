@@ -6,6 +6,7 @@
 
 #include "bundle/rules.h"
 #include "core/error.h"
+#include "core/state.h"
 #include "pack/panels.h"
 
 namespace weft::bundle {
@@ -65,7 +66,7 @@ class Checker {
     bool fits = false;
     switch (value.kind) {
       case ValueKind::weight: fits = type == f32 || type == f16 || type == bf16 || (is_quantised(type) && !a8); break;
-      case ValueKind::kv: fits = type == f32 || type == f16 || type == bf16 || type == i8; break;
+      case ValueKind::kv: fits = KvState::holds(type); break;
       case ValueKind::input: fits = type == i32; break;
       case ValueKind::output: fits = type == f32; break;
       case ValueKind::buffer: fits = type == f32 || type == bf16 || type == i8 || a8; break;

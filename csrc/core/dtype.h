@@ -17,6 +17,8 @@ namespace weft {
   X(mxfp4, 32, 17, 39)                                                                                        \
   /* weft's own, of folders that store integer zero points: d (q - z), exactly */                             \
   X(q4_z, 32, 20, -1)                                                                                         \
+  /* keys and values whose rows are rotated, in 8 and 4 bits (two in a byte of a page): see core/state.h */    \
+  X(i8r, 1, 1, -1) X(i4r, 1, 1, -1)                                                                           \
   /* activations quantised to int8 rows, with one scale per 32 or per 256 values: see kernels/quantise_rows */ \
   X(a8_32, 32, 40, -1) X(a8_256, 256, 292, -1)
 

@@ -9,8 +9,9 @@ namespace weft {
 
 KvState::KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory)
     : dtype(dtype), pages(pages), heads(heads), dim(dim),
-      element_bytes(static_cast<int64_t>(bytes_of(dtype, static_cast<size_t>(dim * kPage)))),
-      block_bytes(element_bytes + (dtype == DType::i8 ? kPage * static_cast<int64_t>(sizeof(float)) : 0)),
+      element_bytes(dtype == DType::i4r ? (dim + 31) / 32 * 16 * kPage
+                                       : static_cast<int64_t>(bytes_of(dtype, static_cast<size_t>(dim * kPage)))),
+      block_bytes(element_bytes + (is_scaled(dtype) ? kPage * static_cast<int64_t>(sizeof(float)) : 0)),
       stride(static_cast<int64_t>(page_bytes())) {
   if (!own_memory) return;
   memory = std::make_shared<Memory>(static_cast<size_t>(pages) * page_bytes());

@@ -21,11 +21,14 @@ constexpr int64_t kPage = 32;  // tokens per page; a multiple of the 16 lanes
 // horizontal sum; values are stored token by token, so that one vector holds 16 channels.
 //   key    [pages] of [heads] blocks of [dim][kPage]
 //   value  [pages] of [heads] blocks of [kPage][dim]
-// The elements of an i8 block are followed by kPage float32, the scales of its tokens. Pages lie `stride` bytes apart, with a
+// The elements of an i8, i8r or i4r block are followed by kPage float32, the scales of its tokens; rows of i8r and i4r are
+// rotated before they are rounded (docs/decisions/0052). i4r has two codes in a byte, the first in its low half: in keys those of a channel and
+// of the next one, [(dim + 1) / 2][kPage], in values those of a channel and of the 16th after it, [kPage][dim up to 32, / 2],
+// so that no byte has codes of two tokens, which other threads may be writing. Pages lie `stride` bytes apart, with a
 // page's values after its keys and the pages of the other layers in between: for any number of layers the memory in use is
 // one contiguous range, which huge pages cover.
 struct KvState {
-  DType dtype;  // f32, f16, bf16 or i8
+  DType dtype;  // f32, f16, bf16, i8, i8r or i4r
   int64_t pages, heads, dim;
   int64_t element_bytes, block_bytes;  // of a block's elements alone, and of all of it
   int64_t stride;
@@ -33,6 +36,15 @@ struct KvState {
   std::shared_ptr<Memory> memory;              // of all layers
 
   KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory = true);
+
+  // Whether elements are codes, with a scale for each token; of rows that were rotated. Always inline: kernels of every
+  // instruction set call it, and none may leave its copy to the others.
+  [[gnu::always_inline]] static bool is_scaled(DType dtype) { return dtype == DType::i8 || is_rotated(dtype); }
+  [[gnu::always_inline]] static bool is_rotated(DType dtype) { return dtype == DType::i8r || dtype == DType::i4r; }
+  [[gnu::always_inline]] bool rotated() const { return is_rotated(dtype); }
+  static bool holds(DType dtype) {
+    return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || is_scaled(dtype);
+  }
 
   // A page as bytes: its keys, then its values. Throws Error(input) for a page that does not exist or another size.
   size_t page_bytes() const { return 2 * half_page(); }

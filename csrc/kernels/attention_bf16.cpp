@@ -80,7 +80,7 @@ static void attend_all(const Call& call, const Worker& worker) {
   const bool rounded = call.flag("rounded");
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
   const Lines lines = lines_of(optional(call, 4), optional(call, 5), share);
-  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), 0, false, lines);
+  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), 0, DType::f32, lines);
   span.alike = true;
 
   deal_spans(worker, segments, call.in[3].cols() - 1, kv_heads, share, kSpan, [&](SpanTask task) {

@@ -4,7 +4,8 @@
 // Layout   q, out [T, H, D] contiguous; state as in core/state.h, H a multiple of its heads; positions i32 [T],
 //          segments i32 [B+1], pages i32 [B, P]; sinks [H] or absent; out may be q
 // Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head; a page is a block
-//          and is read where it lies
+//          and is read where it lies; one in 4 bits is expanded first. Over codes of rotated rows the queries are rotated too,
+//          and the results back
 // Bound    memory when decoding (2 to 8 D bytes per key and key/value head), arithmetic when reading a prompt
 #include "kernels/attention_block.h"
 #include "kernels/attention_task.h"
@@ -33,7 +34,11 @@ static void attend_pages(const Call& call, const Worker& worker) {
     if (sinks)
       begin_with_sinks(span, sinks->as<float>(),
                        [&](int64_t row) { return task.head * share + (task.first + row) % share; });
-    pack_queries(span, [&](int64_t row) { return q + offset(row); });
+    pack_queries(span, [&](int64_t row) -> const float* {
+      if (!kScaled<T> || !state.rotated()) return q + offset(row);
+      walsh_row(span.key, q + offset(row), rotation(dim));  // blocks need no transposing here: span.key is free
+      return span.key;
+    });
     for (int64_t row = 0; row < span.rows; ++row) {
       const int32_t position = positions[start + (task.first + row) / share];
       span.begin[row] = window ? static_cast<int32_t>(larger(0, position - window + 1)) : 0;
@@ -43,9 +48,19 @@ static void attend_pages(const Call& call, const Worker& worker) {
     attend(span, [&](int64_t n) {
       const auto key = block_of<const T>(state, state.key, own_pages[n], task.head);
       const auto value = block_of<const T>(state, state.value, own_pages[n], task.head);
+      if (state.dtype == DType::i4r) {
+        if constexpr (kScaled<T>) {
+          T *keys = reinterpret_cast<T*>(span.key), *values = keys + up_to(dim, 2) * kPage;
+          expand_keys(keys, reinterpret_cast<const uint8_t*>(key.elements), dim);
+          expand_values(values, reinterpret_cast<const uint8_t*>(value.elements), dim, kPage);
+          return Block<T>{keys, values, dim, key.scales, value.scales};
+        }
+      }
       return Block<T>{key.elements, value.elements, dim, key.scales, value.scales};
     });
     finish(span, [&](int64_t row) { return out + offset(row); });
+    for (int64_t row = 0; kScaled<T> && state.rotated() && row < span.rows; ++row)
+      walsh_row(out + offset(row), out + offset(row), rotation(dim));
   });
 }
 

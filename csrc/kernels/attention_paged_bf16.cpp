@@ -60,8 +60,28 @@ struct Pages {
   const int32_t* table;
   int64_t head, start, last;  // last: one past the last key that a row sees
 
-  WEFT_INLINE StateBlock<const T> block(std::byte* half, int64_t at) const {
+  WEFT_INLINE StateBlock<const T> stored(std::byte* half, int64_t at) const {
     return block_of<const T>(state, half, table[smaller(start + at, last - 1) / kPage], head);
+  }
+  // Pages in 4 bits were expanded; what follows the last one is only prefetched.
+  WEFT_INLINE StateBlock<const T> block(std::byte* half, int64_t at) const {
+    StateBlock<const T> found = stored(half, at);
+    if constexpr (kScaled<T>)
+      if (state.dtype == DType::i4r) {
+        const bool key = half == state.key;
+        const int64_t page = smaller(start + at, last - 1) / kPage - start / kPage;
+        found.elements = key ? span.expanded_keys + page * kPage * up_to(span.dim, 2)
+                             : span.expanded_values + page * kPage * span.dim;
+      }
+    return found;
+  }
+  // The pages from `at` to `end`, of 4 bits, as int8.
+  WEFT_INLINE void expand_pages(int64_t at, int64_t end) const {
+    for (; at < end; at += kPage) {
+      const auto bytes = [&](std::byte* half) { return reinterpret_cast<const uint8_t*>(stored(half, at).elements); };
+      expand_keys(span.expanded_keys + at * up_to(span.dim, 2), bytes(state.key), span.dim);
+      expand_values(span.expanded_values + at * span.dim, bytes(state.value), span.dim, count(at));
+    }
   }
   WEFT_INLINE int64_t count(int64_t at) const { return smaller(kPage, last - start - at); }
   WEFT_INLINE void pack_keys_to(Rounded* to, int64_t at) const {
@@ -121,7 +141,7 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
   Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")),
-                       kScaled<T>);
+                       state.dtype);
 
   deal_spans(worker, segments, call.in[4].rows(), state.heads, share, kSpan, [&](SpanTask task) {
     int64_t first = INT32_MAX, last = 0;
@@ -142,7 +162,10 @@ static void attend_pages(const Call& call, const Worker& worker) {
       const int32_t* table = call.in[4].as<int32_t>() + task.sequence * call.in[4].cols();
       const Pages<T> pages{span, state, table, task.head, start, last};
       const int64_t from = larger(0, first - start) / kPage * kPage, to = smaller(kKeys, last - start);
-      if constexpr (kScaled<T>) pages.copy_scales(from, to);
+      if constexpr (kScaled<T>) {
+        pages.copy_scales(from, to);
+        if (state.dtype == DType::i4r) pages.expand_pages(from, to);
+      }
 #if !defined(WEFT_ISA_amx)
       if (span.rows <= kFewRows && dim % kLanes == 0) {
         attend_block(span, start, PagesInPlace<T>{pages, to});

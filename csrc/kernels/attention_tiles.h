@@ -33,10 +33,12 @@ struct Span {
   float *scores, *out;    // [kKeys / 16][16 rows][16], [tile][wide / 16][16 rows][16]
   float *top, *total;     // [rows], [rows][16]
   float *key_scale, *value_scale;  // [kKeys] of the present block where its elements are codes; else null
+  float* turned;                   // a query, where rows are rotated; else null
+  int8_t *expanded_keys, *expanded_values;  // [kKeys * dim] of codes of 4 bits; else null
   Lines lines{};          // in powers of two
 };
 
-WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap, bool scaled = false,
+WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap, DType state = DType::f32,
                           const Lines& lines = {}) {
   Span span{};
   span.dim = dim, span.deep = up_to(dim, kStep), span.wide = up_to(dim, kLanes);
@@ -53,7 +55,9 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float 
   pieces.take(span.at, kSpan);
   pieces.take(span.begin, kSpan);
   pieces.take(span.end, kSpan);
-  if (scaled) pieces.take(span.key_scale, kKeys), pieces.take(span.value_scale, kKeys);
+  if (KvState::is_scaled(state)) pieces.take(span.key_scale, kKeys), pieces.take(span.value_scale, kKeys);
+  if (KvState::is_rotated(state)) pieces.take(span.turned, span.wide);
+  if (state == DType::i4r) pieces.take(span.expanded_keys, kKeys * up_to(dim, 2)), pieces.take(span.expanded_values, kKeys * dim);
   span.lines = lines;
   if (lines.bias) pieces.take(span.lines.first, lines.size());
   if (pieces.free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
@@ -72,13 +76,20 @@ WEFT_INLINE f32x16 read_n(const float* p, int64_t n) { return load_n(p, n); }
 WEFT_INLINE void write_n(float* p, f32x16 x, int64_t n) { store_n(p, x, n); }
 [[maybe_unused]] WEFT_INLINE void write_n(uint16_t* p, f32x16 x, int64_t n) { store_rounded_n(p, x, n); }
 
-// Loads the queries of all rows and resets the sums.
+template <class T>
+constexpr bool is_float = false;
+template <>
+constexpr bool is_float<float> = true;
+
+// Loads the queries of all rows, rotated where keys are, and resets the sums.
 template <class In>
 static void start_rows(const Span& span, const In* q) {
   const f32x16 scale = splat(span.scale);
   for (int64_t row = 0; row < span.rows; ++row) {
     const int64_t tile = row / kLanes * kLanes, lane = row % kLanes;
     const In* from = q + span.at[row];
+    if constexpr (is_float<In>)
+      if (span.turned) walsh_row(span.turned, from, rotation(span.dim)), from = span.turned;
     Rounded* to = span.q + tile * span.deep + lane * kStep;
     for (int64_t c = 0; c < span.deep; c += kStep)
       store_row(to + c * kLanes, read_n(from + c, larger(0, span.dim - c)) * scale,
@@ -348,7 +359,7 @@ WEFT_INLINE void attend_block(Span& span, int64_t start, Tiles tiles) {
   }
 }
 
-// Divides by the sums and copies out.
+// Divides by the sums, copies out, and rotates back.
 template <class Out>
 static void finish_rows(const Span& span, Out* result) {
   for (int64_t row = 0; row < span.rows; ++row) {
@@ -356,6 +367,8 @@ static void finish_rows(const Span& span, Out* result) {
     const float* out = span.out + row / kLanes * kLanes * span.wide + row % kLanes * kLanes;
     for (int64_t c = 0; c < span.dim; c += kLanes)
       write_n(result + span.at[row] + c, load(out + c * kLanes) * by, span.dim - c);
+    if constexpr (is_float<Out>)
+      if (span.turned) walsh_row(result + span.at[row], result + span.at[row], rotation(span.dim));
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Meaning  weft/ops/rope.py; how a row is rounded: weft/ops/state.py
 // Layout   q, y [T, H, D] and k, v [T, G, D] contiguous f32; table [T, 2R], cosines and then sines; state as in
-//          core/state.h; positions, segments and pages as in state_write.h; y may be q
+//          core/state.h; positions, segments and pages as in state_write.h; centre [G, D] and steady [D] or absent; y may be q
 // Method   a task is one head of keys, of kPage tokens, with the heads of queries that read it; turned keys stay in L1
 // Bound    memory: reads and writes 8 bytes per channel of q, reads 8 and writes 2 to 8 per channel of k
 #include "kernels/state_write.h"
@@ -18,7 +18,7 @@ KERNEL(rope_write) {
   float *y = call.out[0].as<float>(), *turned = reinterpret_cast<float*>(worker.scratch + kScratchBytes / 2);
   const Turning turning{dim, call.in[3].cols() / 2, call.flag("interleaved")};
   by_element(state, [&]<class T>() {
-    RunWriter<T> writer(state, worker.scratch);
+    RunWriter<T> writer(state, worker.scratch, call, 8);
     deal_runs(worker, call.in + 5, groups, writer.room(), [&](const Run& run) {
       const int64_t from = (run.token * groups + run.head) * dim;
       for (int64_t i = 0; i < run.count; ++i) {
@@ -26,7 +26,7 @@ KERNEL(rope_write) {
         const int64_t first = ((run.token + i) * heads + run.head * each) * dim;
         for (int64_t at = first; at < first + each * dim; at += dim) turning.head(y + at, q + at, cosine, sine);
         turning.head(turned, k + from + i * groups * dim, cosine, sine);
-        writer.add_key(i, turned);
+        writer.add_key(i, turned, run.head);
       }
       writer.write_keys(run);
       for (int64_t i = 0; i < run.count; ++i) writer.write_value(run, i, v + from + i * groups * dim);

@@ -96,15 +96,15 @@ TEST(attention_bf16_takes_and_gives_rounded_values_too) {
 
 TEST(attention_paged_bf16_agrees_with_double_precision_on_rounded_operands) {
   for (const Shape& c : kPagedShapes)
-    for (DType dtype : {DType::f16, DType::bf16, DType::i8}) {
+    for (DType dtype : {DType::f16, DType::bf16, DType::i8, DType::i8r}) {
       Inputs x(c, {0, 45, 600}), rounded = x;
       round_to(dtype, rounded.k), round_to(dtype, rounded.v);
-      const std::vector<double> want = attention_reference(c, rounded, true, dtype == DType::i8);
+      const std::vector<double> want = attention_reference(c, rounded, true, dtype == DType::i8 || dtype == DType::i8r);
       std::vector<Floats> fused;
       for (const Level& level : levels()) {
         if (!level.present()) continue;
         Floats got = attend_in_chunks(level, "attention_paged_bf16", c, x, dtype, 500, 1);
-        CHECK(error_of(got, want) < 0x1p-8);
+        CHECK(error_of(got, want) < (dtype == DType::i8r ? 0x1p-7 : 0x1p-8));  // there queries are rotated, then rounded
         if (fuses(level)) fused.push_back(got);
       }
       for (const Floats& result : fused) CHECK(same_bits(fused.front(), result));
@@ -119,8 +119,10 @@ TEST(attention_paged_bf16_has_the_same_bits_however_the_prompt_is_cut) {
       auto attend = [&](DType dtype, int32_t chunk) {
         return attend_in_chunks(level, "attention_paged_bf16", c, x, dtype, chunk, chunk % 3 + 1);
       };
-      const Floats codes = attend(DType::i8, 1000);
-      for (int32_t chunk : {1, 3, 50, 270}) CHECK(same_bits(codes, attend(DType::i8, chunk)));
+      for (DType dtype : {DType::i8, DType::i8r, DType::i4r}) {
+        const Floats codes = attend(dtype, 1000);
+        for (int32_t chunk : {1, 3, 50, 270}) CHECK(same_bits(codes, attend(dtype, chunk)));
+      }
       const Floats once = attend(DType::bf16, 1000);  // which rounds as the op does
       for (int32_t chunk : {1, 40}) CHECK(same_bits(once, attend(DType::bf16, chunk)));
       for (int32_t chunk : {1, 40, 1000}) CHECK(same_bits(once, attend(DType::f32, chunk)));

@@ -42,9 +42,31 @@ struct AttentionInputs {
   }
 };
 
+// Rows of `dim` times Walsh's matrix of the largest power of two in dim, divided by its root; T decides the rounding of sums.
+template <class T>
+void rotate_rows(T* a, size_t count, size_t dim) {
+  const size_t size = dim & (~dim + 1);
+  const T by = T(1) / std::sqrt(T(size));
+  for (size_t i = 0; i < count; ++i) a[i] *= by;
+  for (size_t half = 1; half < size; half *= 2)
+    for (size_t i = 0; i < count; ++i) {
+      if (i / half % 2) continue;
+      const T low = a[i] + a[i + half], high = a[i] - a[i + half];
+      a[i] = low, a[i + half] = high;
+    }
+}
+
 // The numbers that a state of this type holds for a [tokens, heads, dim].
 inline void round_to(DType dtype, Floats& a) {
   const size_t dim = static_cast<size_t>(a.shape()[2]);
+  if (dtype == DType::i8r) {
+    rotate_rows(a.data(), a.size(), dim);
+    round_to(DType::i8, a);
+    std::vector<double> wide(a.data(), a.data() + a.size());
+    rotate_rows(wide.data(), wide.size(), dim);
+    for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(wide[i]);
+    return;
+  }
   float top = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (i % dim == 0) top = 0;

@@ -116,7 +116,7 @@ static void check_rope_write(const Level& level, DType dtype, bool interleaved, 
 TEST(rope_by_a_table_into_the_state_has_the_bits_of_three_ops) {
   for (const Level& level : levels())
     if (level.present())
-      for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8})
+      for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i8r, DType::i4r})
         for (bool interleaved : {false, true})
           for (int64_t pairs : {20, 17})
             for (int workers : {1, 3}) check_rope_write(level, dtype, interleaved, pairs, workers);

@@ -66,7 +66,7 @@ def ran(program: Program, backend: object, dtype: str = "f32") -> dict[str, np.n
     return {**got, **kept}
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i8"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i8", "i8r", "i4r"])
 @pytest.mark.parametrize("backend", [b for b in backends_present() if "cpu" in repr(b)], ids=repr)
 def test_the_fused_step_has_the_bits_of_the_ops_it_replaces(backend, dtype):
     program = attending(dtype=dtype)

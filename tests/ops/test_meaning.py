@@ -24,7 +24,7 @@ from weft.ops import (
 from weft.ops.packed import A8, Packed, pack
 from weft.ops.samples import integers, normal, paged, segments, weight
 from weft.ops.spec import as_dtype
-from weft.ops.state import PAGE, KvArray, rounded
+from weft.ops.state import LEVELS, PAGE, KvArray, rotated, rounded
 from weft.ops.tolerance import relative_error
 
 f32 = np.float32
@@ -230,6 +230,61 @@ def test_rows_without_steps_are_zeros_and_those_not_finite_nan():
     codes, scale = rounded(rows, as_dtype("i8"))
     np.testing.assert_array_equal(codes, [[0, 0], [0, 0], [0, 0], [0, 0], [-127, 1]])
     np.testing.assert_array_equal(scale, f32([0, 0, np.nan, np.nan, 2]))
+
+
+@pytest.mark.parametrize("dim", [17, 64, 80, 96, 128])
+def test_rows_are_rotated_by_walshs_matrix_which_turns_them_back(dim):
+    size = next(n for n in (128, 64, 32, 16, 1) if dim % n == 0)
+    matrix = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.kron(matrix, np.array([[1, 1], [1, -1]]) / np.sqrt(2))
+    rows = np.random.default_rng(3).standard_normal((7, dim))
+    np.testing.assert_allclose(rotated(rows), rows @ np.kron(np.eye(dim // size), matrix).T, atol=1e-12)
+    np.testing.assert_allclose(rotated(rotated(rows)), rows, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind, most", [("i8r", 0.008), ("i4r", 0.1)])
+def test_a_state_of_rotated_codes_loses_little_of_a_row_with_an_outlier(kind, most):
+    rng = np.random.default_rng(9)
+    rows = normal(rng, 40, 64)
+    state = KvArray.zeros(2, 40, 64, kind)
+    state.write(1, 3, rows, rows)
+    for got in state.read(np.asarray([1]), 4):
+        assert np.linalg.norm(got[3] - rows) / np.linalg.norm(rows) < most
+    rows[:, 5] = 40  # plain 8 bits would lose 40 / 254 a channel
+    codes, scale = rounded(rows, as_dtype(kind))
+    left = rotated(codes.astype("f8") * scale[:, None]) - rows
+    assert np.linalg.norm(left) / np.linalg.norm(rows) < most
+    assert not np.any(scale.view(np.uint32) & 0xFFFF)
+
+
+def test_levels_of_four_bits_are_the_nearest_under_the_best_of_their_scales():
+    rows = normal(np.random.default_rng(11), 60, 96) * np.logspace(-9, 9, 60, dtype=f32)[:, None]
+    codes, scale = rounded(rows, as_dtype("i4r"))
+    turned, levels = rotated(rows).astype("f8"), np.asarray(LEVELS, "f8")
+    assert set(np.unique(codes)) <= set(LEVELS)
+
+    def lost(scales):
+        return np.min(np.abs(turned[..., None] - levels * scales[:, None, None]), axis=-1) ** 2
+
+    mine = (codes * scale[:, None].astype("f8") - turned) ** 2
+    assert np.all(mine.sum(axis=1) <= lost(scale.astype("f8")).sum(axis=1) * 1.03)  # nearest, but for steps of 1/254
+    tops = np.abs(turned).max(axis=1)
+    others = [lost(tops / 127 * ratio).sum(axis=1) for ratio in np.linspace(0.75, 1.0625, 11)]
+    assert np.all(mine.sum(axis=1) <= np.min(others, axis=0) * 1.15)  # ratios are an eighth apart, a scale is bfloat16
+
+
+def test_a_centre_of_keys_changes_no_weight_of_attention():
+    rng = np.random.default_rng(13)
+    k, v, q = normal(rng, 9, 2, 16), normal(rng, 9, 2, 16), normal(rng, 9, 4, 16)
+    where = (integers(np.arange(9)), integers([0, 9]), integers([[0]]))
+    centre, steady = normal(rng, 32) * 50, np.arange(16) % 3 == 0
+    plain, moved = KvArray.zeros(1, 2, 16, "f64"), KvArray.zeros(1, 2, 16, "f64")
+    kv_write(k, v, plain, *where)
+    kv_write(k, v, moved, *where, centre, steady.astype(f32))
+    assert np.abs(plain.key - moved.key).max() > 50
+    results = [attention_paged(q, state, *where, scale=0.25) for state in (plain, moved)]
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
 
 
 def test_pool_modes():

@@ -19,7 +19,7 @@ from weft.runtime import PAGE_TOKENS, Decoder, open_checkpoint
 IDS = tiny.token_ids(tiny.LLAMA, 50)
 # not the one that is used
 ANOTHER_LEVEL = next((level for level in levels_present() if level != level_for(None)), "scalar")
-KINDS = ("f32", "f16", "bf16", "int8")
+KINDS = ("f32", "f16", "bf16", "int8", "int8-plain", "int4")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,9 @@ def test_a_sequence_has_the_same_bits_in_any_chunks_and_threads(tmp_path: Path, 
             assert np.array_equal(model.logits(ids, chunk=chunk), want)
 
 
-@pytest.mark.parametrize("kind, most", [("f16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2)])
+@pytest.mark.parametrize(
+    "kind, most", [("f16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2), ("int8-plain", 2e-2), ("int4", 0.2)]
+)
 def test_a_narrower_state_changes_logits_by_its_rounding_alone(folder: Path, kind: str, most: float) -> None:
     want, got = decoder(folder, kv_dtype="f32").logits(IDS), decoder(folder, kv_dtype=kind).logits(IDS)
     assert 0 < np.linalg.norm(got - want) / np.linalg.norm(want) < most
@@ -73,6 +75,8 @@ def test_an_int8_state_is_little_more_than_half_of_one_in_f16(tmp_path: Path) ->
     narrow, wide = (decoder(folder, kv_dtype=kind) for kind in ("int8", "f16"))
     _, dim = narrow.prepared.states[0].shape
     assert narrow.page_bytes * 2 * dim == wide.page_bytes * (dim + 4)
+    least = decoder(folder, kv_dtype="int4")
+    assert least.page_bytes * 2 * dim == wide.page_bytes * (-(-dim // 32) * 16 + 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +117,7 @@ def test_the_core_checks_pages_by_itself() -> None:
 
 
 def test_states_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="f32, f16, bf16 or i8"):
+    with pytest.raises(UnsupportedError, match="f32, f16, bf16, i8, i8r or i4r"):
         _core.KvState.make("q4_0", 1, 1, 32)
     with pytest.raises(MemoryPlanError, match="too many"):
         _core.KvState.make("f32", 1 << 32, 1 << 16, 1 << 16)

@@ -159,10 +159,13 @@ def byte_count(_: click.Context, __: click.Parameter, given: str | None) -> int 
 
 def kv_dtype() -> Callable[[F], F]:
     text = (
-        "Type of the KV cache (default: f32 with f32 weights, bf16 where activations are rounded, else f16); int8 "
-        "takes half the memory of bf16."
+        "Type of the KV cache (default: f32 with f32 weights, bf16 where activations are rounded, else f16). int8 "
+        "takes half the memory of bf16, int4 a quarter and loses more; int8-plain does without the rotation that "
+        "spreads outliers."
     )
-    return click.option("--kv-dtype", type=click.Choice(["f32", "f16", "bf16", "int8"]), help=text)
+    return click.option(
+        "--kv-dtype", type=click.Choice(["f32", "f16", "bf16", "int8", "int8-plain", "int4"]), help=text
+    )
 
 
 def decoder_compute() -> Callable[[F], F]:

@@ -54,7 +54,8 @@ def load(
     activations are rounded before matrix products: "int8" with quantised weights (their default), "bf16" with others
     (the default of f16 and bf16 weights where the CPU has a matrix unit for it), "f32" for no rounding. `kv_dtype` is
     the type of the KV cache: "f32", "f16", "bf16" (the default where activations are rounded; else that of the weights,
-    f16 or f32) or "int8", with a scale for each token and head, which takes half the memory. The KV cache holds
+    f16 or f32), "int8" or "int4", with a scale for each token and head, which take a half and a quarter of the memory;
+    "int8-plain" does without the rotation of rows that makes them lose less. The KV cache holds
     `kv_tokens` tokens of all sequences together, or as many as fit in `kv_bytes` (default: 16 contexts, counted as
     8,192 tokens where they are longer, or a quarter of the memory that the model leaves free if that is less);
     `Model.info` says how many and why. `expert_bytes` is the memory for the experts of a mixture (default:

@@ -140,8 +140,20 @@ def attention(x: Tensor, p: Parts, cfg: Config, step: Step, layer: int) -> Tenso
         q, k = nn.rotate(q, step, rotation), nn.rotate(k, step, rotation)
     cap = 0.0 if att.cap is None else att.cap
     sinks = p.vector("sinks", att.heads) if att.sinks else None
+    own = att.bias and att.qkv == "apart" and not att.qk_norm  # so the bias is in every key
     y = nn.attend(
-        q, k, v, step, layer, causal=att.causal, window=kind.window, scale=att.scale, softcap=cap, sinks=sinks
+        q,
+        k,
+        v,
+        step,
+        layer,
+        causal=att.causal,
+        window=kind.window,
+        scale=att.scale,
+        softcap=cap,
+        sinks=sinks,
+        key_bias=(p / "k").weight("bias", att.kv_heads * att.head_dim) if own else None,
+        rotation=rotation,
     )
     return p.linear(y.reshape(x.shape[0], att.heads * att.head_dim), "o", cfg.hidden_size, att.out_bias)
 

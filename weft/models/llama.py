@@ -178,6 +178,7 @@ def rotary_attention(
     layer: int,
     out: str = "o_proj",
     sinks: Tensor | None = None,
+    key_bias: Tensor | None = None,
 ) -> Tensor:
     rotation = cfg.rotation(layer, step.context)
     if rotation is not None:
@@ -186,12 +187,27 @@ def rotary_attention(
     if window and not cfg.is_causal:
         window += 1  # transformers' window includes the token itself in causal models and excludes it in others
     scale, cap = cfg.score_scale, cfg.score_cap
-    y = nn.attend(q, k, v, step, layer, causal=causal, window=window, scale=scale, softcap=cap, sinks=sinks)
+    y = nn.attend(
+        q,
+        k,
+        v,
+        step,
+        layer,
+        causal=causal,
+        window=window,
+        scale=scale,
+        softcap=cap,
+        sinks=sinks,
+        key_bias=key_bias,
+        rotation=rotation,
+    )
     return nn.linear(y.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / out, cfg.hidden_size, cfg.out_bias)
 
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    return rotary_attention(*projections(x, w, cfg), w, cfg, step, layer)
+    # Queries and keys are turned as they come from the projections, so the bias is in every key.
+    bias = (w / "k_proj").weight("bias", cfg.kv_heads * cfg.channels) if cfg.qkv_bias else None
+    return rotary_attention(*projections(x, w, cfg), w, cfg, step, layer, key_bias=bias)
 
 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:

@@ -10,10 +10,15 @@ import numpy as np
 from weft import ops
 from weft.errors import UnsupportedError
 from weft.nn.learning import attend_dropped
+from weft.ops.state import KV_ROTATED
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn.rotary import Rope
     from weft.nn.step import Step
+
+
+STEADY = 32_768  # tokens: see steady_channels
 
 
 def attend(
@@ -31,6 +36,8 @@ def attend(
     writes: bool = True,
     bias: tuple[Tensor, Tensor] | None = None,
     dropout: float | None = None,
+    key_bias: Tensor | None = None,
+    rotation: Rope | None = None,
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
@@ -40,6 +47,8 @@ def attend(
     `sinks` [heads] are one more score for each head, of no value. `bias` is a table [K, heads] and
     buckets [2R+1]: table[buckets[d + R]] is added to the scores of keys d after the query (`relative_buckets`).
     `dropout` is the part of its weights that the model leaves out while it learns, of those that see whole texts only.
+    `key_bias` [kv_heads * dim] is what was added to all keys before they were turned by `rotation`: a KV cache of codes
+    stores keys without what of it hardly turns.
     """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
@@ -61,10 +70,27 @@ def attend(
     assert isinstance(heads, int)
     state = step.kv(layer, heads, dim)
     if writes:
-        ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
+        centre = steady = None
+        if key_bias is not None and state.dtype.name in KV_ROTATED and not softcap and sinks is None:
+            centre, steady = key_bias, q.trace.constant("kv.steady", steady_channels(dim, rotation))
+        ops.kv_write(k, v, state, step.positions, step.segments, step.pages, centre, steady)
     return ops.attention_paged(
         q, state, step.positions, step.segments, step.pages, sinks, scale=scale, window=window, softcap=softcap
     )
+
+
+def steady_channels(dim: int, rotation: Rope | None) -> np.ndarray:
+    """1 for the channels of a key that turn by at most a radian in STEADY tokens, else 0: [dim]
+
+    What is added to these channels before the rotation is nearly the same in every key, and the weights of attention do
+    not depend on what all keys have in common. So it is with any context: keys that were kept stay right in another.
+    """
+    steady = np.ones(dim, np.float32)
+    if rotation is not None:
+        pairs = len(rotation.frequencies)
+        slow = rotation.frequencies * STEADY <= 1
+        steady[: 2 * pairs] = np.repeat(slow, 2) if rotation.interleaved else np.tile(slow, 2)
+    return steady
 
 
 def relative_buckets(count: int, most: int) -> np.ndarray:

@@ -9,10 +9,11 @@ import numpy as np
 
 from weft.dtype import rounded_bf16
 from weft.ops.attention import attend, check_dim, check_heads, check_sinks, mask_of, rounded_queries
+from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Integers, Sample, State, Weight, op, require
 from weft.ops.samples import normal, paged, ugly
 from weft.ops.spec import Spec
-from weft.ops.state import PAGE
+from weft.ops.state import KV_CODES, KV_ROTATED, PAGE, rotated
 from weft.ops.tolerance import chain
 
 
@@ -27,28 +28,64 @@ def _check_table(where: str, tokens: Any, positions: Spec, segments: Spec, pages
 
 
 @op(effect=True)
-def kv_write(k: Array, v: Array, state: State, positions: Integers, segments: Integers, pages: Integers) -> None:
+def kv_write(
+    k: Array,
+    v: Array,
+    state: State,
+    positions: Integers,
+    segments: Integers,
+    pages: Integers,
+    centre: Weight | None = None,
+    steady: Weight | None = None,
+) -> None:
     """Store the step's keys and values in the state.  k, v [T, G, D], state [G, D], positions [T], segments [B+1],
-    pages [B, P]
+    pages [B, P], centre [G D], steady [D]
 
     Token t of sequence b goes to column positions[t] % PAGE of page pages[b, positions[t] // PAGE], rounded to the
-    state's type. An i8 state has a scale per head: see `rounded` in weft/ops/state.py.
+    state's type. i8, i8r and i4r have a scale per head: see `rounded` in weft/ops/state.py. `centre` * `steady` is
+    subtracted from every key before it is rounded. That changes all scores of a query by the same number, and so
+    none of its weights; only attention with sinks or a soft cap could tell (decision 0052).
     """
+    if centre is not None and steady is not None:
+        k = k - wide(centre).reshape(k.shape[1:]) * wide(steady)
     for b, (start, end) in enumerate(pairwise(segments)):
         for t in range(start, end):
             state.write(*_page_of(pages, b, int(positions[t])), k[t], v[t])
 
 
 @kv_write.shape
-def kv_write_shape(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> tuple[Spec, ...]:
+def kv_write_shape(
+    k: Spec,
+    v: Spec,
+    state: Spec,
+    positions: Spec,
+    segments: Spec,
+    pages: Spec,
+    centre: Spec | None,
+    steady: Spec | None,
+) -> tuple[Spec, ...]:
     require(k.rank == 3 and k == v, "kv_write", f"must be [T, G, D] as k is; k is {k}", field="v", given=v)
     require(k.shape[1:] == state.shape, "kv_write", f"must be [G, D] of k {k}", field="state", given=state)
     _check_table("kv_write", k.shape[0], positions, segments, pages)
+    if centre is not None or steady is not None:
+        fits = centre is not None and centre.is_vector(k.shape[1] * k.shape[2])
+        require(fits, "kv_write", f"must be f32[G D] of k {k}, beside steady", field="centre", given=centre)
+        fits = steady is not None and steady.is_vector(k.shape[2])
+        require(fits, "kv_write", f"must be f32[D] of k {k}, beside centre", field="steady", given=steady)
     return ()
 
 
 @kv_write.cost
-def kv_write_cost(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> Cost:
+def kv_write_cost(
+    k: Spec,
+    v: Spec,
+    state: Spec,
+    positions: Spec,
+    segments: Spec,
+    pages: Spec,
+    centre: Spec | None,
+    steady: Spec | None,
+) -> Cost:
     return Cost(flops=0, bytes=2 * k.nbytes + 2 * k.size * state.dtype.size_bytes + positions.nbytes)
 
 
@@ -61,16 +98,32 @@ def kv_write_samples(rng: np.random.Generator) -> Iterator[Sample]:
         ([3, 0], [65, 33], 3, 64, "bf16"),
         ([0, 31, 64], [5, 2, 1], 2, 17, "i8"),
         ([3, 0], [65, 33], 3, 64, "i8"),
+        ([3, 0], [65, 33], 3, 64, "i8r"),
+        ([0, 31, 64], [5, 2, 1], 2, 17, "i4r"),
+        ([3, 0], [65, 33], 3, 64, "i4r"),
+        ([30], [5], 1, 80, "i4r"),
     ]:
         state, *table = paged(rng, starts, lengths, heads, dim, dtype)
         yield (normal(rng, sum(lengths), heads, dim), normal(rng, sum(lengths), heads, dim), state, *table), {}
-    for dtype in ("f16", "bf16", "i8"):  # views; values that f16 rounds to zero, and values near the largest f16
+    for dtype in (
+        "f16",
+        "bf16",
+        "i8",
+        "i8r",
+        "i4r",
+    ):  # views; values that f16 rounds to zero, and values near the largest f16
         state, *table = paged(rng, [30], [5], 2, 16, dtype)
         k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
         yield (k, v, state, *table), {}
-    state, *table = paged(rng, [30], [5], 1, 20, "i8")  # a row of zeros, and one too small to have a scale
-    k, v = normal(rng, 5, 1, 20), normal(rng, 5, 1, 20) * np.asarray([1e-39, 1, 0, 1e30, 1e-30], "f4")[:, None, None]
-    yield (k, v, state, *table), {}
+    for dtype in ("i8", "i8r", "i4r"):  # a row of zeros, and one too small to have a scale
+        state, *table = paged(rng, [30], [5], 1, 20, dtype)
+        sizes = np.asarray([1e-39, 1, 0, 1e30, 1e-30], "f4")[:, None, None]
+        yield (normal(rng, 5, 1, 20), normal(rng, 5, 1, 20) * sizes, state, *table), {}
+    for dtype in ("i8r", "i4r"):  # whole numbers: keys less the centre are exact
+        state, *table = paged(rng, [30, 0], [5, 3], 2, 20, dtype)
+        k, centre = (rng.integers(-99, 100, shape).astype("f4") for shape in [(8, 2, 20), (40,)])
+        steady = rng.integers(0, 2, 20).astype("f4")
+        yield (k, normal(rng, 8, 2, 20), state, *table, centre, steady), {}
 
 
 kv_write.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
@@ -154,6 +207,9 @@ def attention_paged_samples(rng: np.random.Generator) -> Iterator[Sample]:
         ([3, 0, 40], [65, 33, 1], 6, 3, 64, "bf16"),
         ([3, 0, 40], [65, 33, 1], 6, 3, 64, "i8"),
         ([100, 31], [1, 2], 4, 1, 17, "i8"),
+        ([3, 0, 40], [65, 33, 1], 6, 3, 64, "i8r"),
+        ([3, 0, 40], [65, 33, 1], 6, 3, 64, "i4r"),
+        ([100, 31], [1, 2], 4, 1, 17, "i4r"),
     ]:
         state, *table = paged(rng, starts, lengths, kv_heads, dim, dtype)
         q = normal(rng, sum(lengths), heads, dim)
@@ -190,17 +246,18 @@ def attention_paged_bf16(
     pages [B, P], sinks [H] -> [T, H, D]
 
     As attention_paged, with q * scale * log2(e), keys and values rounded to bfloat16. So are the weights, powers of
-    two, before they multiply the values. The codes of an i8 state are exact in bfloat16: scores and weights are
-    multiplied with its scales.
+    two, before they multiply the values. The codes of an i8, i8r or i4r state are exact in bfloat16: scores and weights
+    are multiplied with its scales. Where its rows are rotated, queries are, before they are rounded.
     """
-    queries = rounded_queries(q, scale)
+    turned = state.dtype.name in KV_ROTATED
+    queries = rotated(rounded_queries(rotated(q), scale)) if turned else rounded_queries(q, scale)
     out = np.zeros(q.shape)
     for b, (start, end) in enumerate(pairwise(segments)):
         if start == end:
             continue
         k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
         mask = mask_of(positions[start:end], len(k), True, window)
-        if state.dtype.name != "i8":
+        if state.dtype.name not in KV_CODES:
             k, v = rounded_bf16(k), rounded_bf16(v)
         out[start:end] = attend(queries[start:end], k, v, mask, math.log(2), softcap, sinks)[0]
     return out
@@ -232,7 +289,7 @@ attention_paged_bf16.cost(attention_paged_cost)
 @attention_paged_bf16.samples
 def attention_paged_bf16_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield from attention_paged_samples(rng)
-    for dtype in ("f16", "i8"):
+    for dtype in ("f16", "i8", "i8r", "i4r"):
         state, *table = paged(rng, [250, 0], [10, 530], 1, 33, dtype)  # more than one block of keys
         yield (normal(rng, 540, 2, 33), state, *table), {"scale": 0.2}
 

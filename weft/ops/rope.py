@@ -185,13 +185,16 @@ def rope_write(
     positions: Integers,
     segments: Integers,
     pages: Integers,
+    centre: Weight | None = None,
+    steady: Weight | None = None,
     *,
     interleaved: bool = False,
 ) -> Array:
     """rope_turn(q), after kv_write of rope_turn(k) and v.  q [T, H, D], k, v [T, G, D], table [T, 2R], state [G, D],
-    positions [T], segments [B+1], pages [B, P] -> [T, H, D]
+    positions [T], segments [B+1], pages [B, P], centre [G D], steady [D] -> [T, H, D]
     """
-    kv_write.reference(rope_turn.reference(k, table, interleaved=interleaved), v, state, positions, segments, pages)
+    where = (state, positions, segments, pages, centre, steady)
+    kv_write.reference(rope_turn.reference(k, table, interleaved=interleaved), v, *where)
     return rope_turn.reference(q, table, interleaved=interleaved)
 
 
@@ -205,10 +208,12 @@ def rope_write_shape(
     positions: Spec,
     segments: Spec,
     pages: Spec,
+    centre: Spec | None,
+    steady: Spec | None,
     *,
     interleaved: bool,
 ) -> Spec:
-    kv_write.infer([k, v, state, positions, segments, pages], {})
+    kv_write.infer([k, v, state, positions, segments, pages, centre, steady], {})
     _check_table("rope_write", q, table)
     fits = q.shape[0] == k.shape[0] and q.shape[2] == k.shape[2] and q.shape[1] % k.shape[1] == 0
     what = f"must have the tokens and channels of k {k}, and a multiple of its heads"
@@ -226,6 +231,8 @@ def rope_write_cost(
     positions: Spec,
     segments: Spec,
     pages: Spec,
+    centre: Spec | None,
+    steady: Spec | None,
     *,
     interleaved: bool,
 ) -> Cost:
@@ -243,6 +250,8 @@ def rope_write_samples(rng: np.random.Generator) -> Iterator[Sample]:
         ([30, 0], [5, 33], 2, 2, 18, 9, "bf16"),
         ([0, 31, 64], [5, 2, 1], 4, 1, 17, 8, "i8"),
         ([3, 0], [65, 33], 3, 3, 64, 32, "i8"),
+        ([3, 0], [65, 33], 3, 3, 64, 32, "i8r"),
+        ([3, 0], [65, 33], 3, 3, 64, 32, "i4r"),
     ]:
         state, *where = paged(rng, starts, lengths, groups, dim, dtype)
         q = (ugly if dtype == "i8" else normal)(rng, heads, len(where[0]), dim).transpose(1, 0, 2)
@@ -253,6 +262,9 @@ def rope_write_samples(rng: np.random.Generator) -> Iterator[Sample]:
         for interleaved in (False, True):
             operands = (q, k.astype(np.float32), v, table.astype(np.float32), state, *where)
             yield operands, {"interleaved": interleaved}
+            if dtype in ("i8r", "i4r"):
+                centre = rng.integers(-9, 10, groups * dim).astype(np.float32)
+                yield (*operands, centre, np.ones(dim, np.float32)), {"interleaved": interleaved}
 
 
 @rope_write.decompose
@@ -265,10 +277,12 @@ def rope_write_decompose(
     positions: Any,
     segments: Any,
     pages: Any,
+    centre: Any = None,
+    steady: Any = None,
     *,
     interleaved: Any = False,
 ) -> Any:
-    kv_write(rope_turn(k, table, interleaved=interleaved), v, state, positions, segments, pages)
+    kv_write(rope_turn(k, table, interleaved=interleaved), v, state, positions, segments, pages, centre, steady)
     return rope_turn(q, table, interleaved=interleaved)
 
 

@@ -19,7 +19,11 @@ from weft.ops.packed import Packed
 from weft.ops.spec import Spec, as_dtype
 
 PAGE = 32  # tokens per page: csrc/core/state.h
-KV_ELEMENTS = ("f32", "f16", "bf16", "i8")  # element types that keys and values are stored in
+KV_ELEMENTS = ("f32", "f16", "bf16", "i8", "i8r", "i4r")  # element types that keys and values are stored in
+KV_CODES = ("i8", "i8r", "i4r")  # those of which a token and head has a scale
+KV_ROTATED = ("i8r", "i4r")  # those of which rows are rotated before they are rounded
+# What the codes of i4r stand for: Lloyd and Max's levels of the normal distribution, as int8.
+LEVELS = (-127, -96, -75, -58, -44, -31, -18, -6, 6, 18, 31, 44, 58, 75, 96, 127)
 STATE_KINDS = ("kv", "recurrent", "conv")
 SLOT_KINDS = ("recurrent", "conv")
 ADAPTERS = 256  # indices of adapters, 0 is none: csrc/core/state.h
@@ -32,7 +36,8 @@ class KvArray:
 
     Token p of a sequence lives in column p % PAGE of the sequence's page number p // PAGE. Keys are transposed inside a
     page because the kernels read PAGE keys of one channel at a time. bf16 is kept in float32 arrays, which hold it. The
-    elements of i8 are codes; key_scale and value_scale, float32 [pages, heads, PAGE], hold the scales of the tokens.
+    elements of i8 and i8r are codes, those of i4r the LEVELS of its codes; key_scale and value_scale, float32
+    [pages, heads, PAGE], hold the scales of the tokens.
     """
 
     dtype: DType
@@ -68,7 +73,7 @@ class KvArray:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All arrays: keys and values, and for i8 their scales."""
+        """All arrays: keys and values, and for codes their scales."""
         return tuple(a for a in (self.key, self.value, self.key_scale, self.value_scale) if a is not None)
 
     def copy(self) -> "KvArray":
@@ -89,7 +94,8 @@ class KvArray:
         if self.key_scale is not None and self.value_scale is not None:
             key, value = key * self.key_scale[used][..., None, :], value * self.value_scale[used][..., None]
         key = key.transpose(0, 3, 1, 2).reshape(-1, heads, dim)[:count]
-        return key, value.transpose(0, 2, 1, 3).reshape(-1, heads, dim)[:count]
+        value = value.transpose(0, 2, 1, 3).reshape(-1, heads, dim)[:count]
+        return (rotated(key), rotated(value)) if self.dtype.name in KV_ROTATED else (key, value)
 
 
 def slot_shape(kind: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -137,20 +143,41 @@ class SlotArray:
         self.values[slot] = value
 
 
-def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rows [..., dim] as a state holds them, for i8 with their scales [...].
+def rotated(rows: np.ndarray) -> np.ndarray:
+    """Rows [..., dim] times Walsh's matrix, orthonormal, of the largest size that divides dim: its own inverse.
 
-    A scale is the largest magnitude of its row / 127, rounded up to bfloat16: a weight of one times it is exact there.
-    So a row is rounded once, and whatever else is in its page changes nothing. A row too small for that is zeros; one
-    that is not finite has the scale NaN.
+    In the type of the rows, with sums by pairs in the kernels' order, so that float32 has their bits.
+    """
+    dim = rows.shape[-1]
+    size = dim & -dim
+    out = rows * (rows.dtype.type(1) / np.sqrt(rows.dtype.type(size)))
+    half = 1
+    while half < size:
+        low, high = np.moveaxis(out.reshape(*rows.shape[:-1], -1, 2, half), -2, 0)
+        out = np.stack([low + high, low - high], axis=-2).reshape(rows.shape)
+        half *= 2
+    return out
+
+
+def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows [..., dim] as a state holds them: those of KV_ROTATED rotated first, those of KV_CODES with scales [...].
+
+    A scale of 8 bits is the largest magnitude of its row / 127, rounded up to bfloat16: a weight of one times it is
+    exact there. So a row is rounded once, and whatever else is in its page changes nothing. A row too small for that is
+    zeros; one that is not finite has the scale NaN.
     """
     if dtype.name == "bf16":
         return rounded_bf16(rows).astype(np.float32), None
-    if dtype.name != "i8":
+    if dtype.name not in KV_CODES:
         return rows.astype(dtype.numpy), None
     narrow = rows.astype(np.float32)
+    if dtype.name in KV_ROTATED:
+        with np.errstate(invalid="ignore", over="ignore"):
+            narrow = rotated(narrow)
     top = np.max(np.abs(narrow), axis=-1, keepdims=True)
     finite = np.isfinite(top)
+    if dtype.name == "i4r":
+        return _levelled(narrow, top, finite)
     nearest = np.where(finite, top, np.float32(0)) / np.float32(127)
     scale = ((nearest.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
     with np.errstate(divide="ignore", over="ignore"):
@@ -159,6 +186,32 @@ def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | No
     codes = np.rint(np.where(finite, narrow, np.float32(0)) * np.where(usable, steps, np.float32(0))).clip(-127, 127)
     scale = np.where(finite, np.where(usable, scale, np.float32(0)), np.float32(np.nan))
     return codes.astype(np.int8), scale[..., 0]
+
+
+def _levelled(rows: np.ndarray, top: np.ndarray, finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rotated rows as levels of i4r, with their scales, bfloat16: of a few the one under which a row is nearest.
+
+    The row is rounded to 254 steps a side first, so that errors are compared exactly.
+    """
+    least = np.where(finite, top, np.float32(0)) / np.float32(254)
+    usable = least >= np.finfo(np.float32).tiny
+    steps = np.float32(254) / np.where(usable, top, np.float32(np.inf))
+    stepped = np.rint(np.where(usable, rows, np.float32(0)) * steps)
+    sizes, levels = np.abs(stepped), np.asarray(LEVELS[8:], np.float32)
+    between = (levels[1:] + levels[:-1]) / 2
+    best, chosen = np.full(top.shape, np.inf), np.zeros(top.shape, np.float32)
+    found = np.zeros(rows.shape, np.float32)
+    for n in range(17, 11, -1):
+        ratio = np.float32(n / 8)
+        near = levels[np.searchsorted(between * ratio, sizes)]
+        error = np.sum((sizes - near * ratio).astype(np.float64) ** 2, axis=-1, keepdims=True)
+        found = np.where(error < best, near, found)
+        chosen = np.where(error < best, ratio, chosen)
+        best = np.minimum(error, best)
+    bits = (least * chosen).view(np.uint32)
+    scale = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    scale = np.where(finite, np.where(usable, scale, np.float32(0)), np.float32(np.nan))
+    return np.where(stepped < 0, -found, found).astype(np.int8), scale[..., 0]
 
 
 Matrix = np.ndarray | Packed

@@ -26,6 +26,7 @@ from weft.runtime.memory import (
     plan_context,
     plan_state,
 )
+from weft.runtime.paged.elements import pick_kv_dtype
 from weft.runtime.paged.fingerprint import fingerprint
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 
-# What kv_dtype may be, and the element type of programs that it stands for.
-KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "i8"}
-
 
 class Decoder:
     """A causal model: at most `context` tokens per sequence, `kv_tokens` (or what fits `kv_bytes`) in all together.
@@ -58,11 +56,11 @@ class Decoder:
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
     rounds activations and weights that are not quantised to bfloat16 (the default for f16 and bf16 matrices, at levels
     with a matrix unit for it: decision 0018), "f16" rounds them to half precision (the default for such matrices at
-    levels with half-precision arithmetic: decision 0026), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES; the
-    default is f32 for f32 checkpoints, bf16 where `compute` rounds (decision 0024), else f16. Other threads pack the
-    weights while the caller continues: `ready` waits for them, and so does the first `run`. With `bind` False no weight
-    is read and nothing is allocated: `program`, `info` and `memory_plan` work, `run` does not. `backend` is a name
-    ("cpu", "reference") or a Backend; `level` and `threads` are for the CPU. `draft_head` None uses
+    levels with half-precision arithmetic: decision 0026), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES
+    (paged/elements.py); the default is f32 for f32 checkpoints, bf16 where `compute` rounds (decision 0024), else f16.
+    Other threads pack the weights while the caller continues: `ready` waits for them, and so does the first `run`. With
+    `bind` False no weight is read and nothing is allocated: `program`, `info` and `memory_plan` work, `run` does not.
+    `backend` is a name ("cpu", "reference") or a Backend; `level` and `threads` are for the CPU. `draft_head` None uses
     the model's own head for multi-token prediction where the checkpoint has one (`has_draft_head`), False does not.
     """
 
@@ -88,9 +86,7 @@ class Decoder:
         self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
         compute = _pick_compute(checkpoint, compute, self.backend.fast)
         self._programs = Programs(checkpoint, self.backend, compute=compute)
-        self.kv_dtype = kv_dtype or _pick_kv_dtype(checkpoint, compute)
-        if self.kv_dtype not in KV_TYPES:
-            raise UnsupportedError("load", f"must be one of {', '.join(KV_TYPES)}", field="kv_dtype", given=kv_dtype)
+        self.kv_dtype, self._kv_element = pick_kv_dtype(kv_dtype, checkpoint, compute, self.backend)
         self._asked_context = self._flagged_context() if context is None else context
         self.has_draft_head = draft_head is not False and self._stores_draft_head
         facts = self.prepared.facts if bind else self._facts()
@@ -260,7 +256,7 @@ class Decoder:
     def _traced(self, trace: Trace, facts: Facts, vectors: int = 0) -> Step:
         from weft.nn.step import TracedStep
 
-        context, dtype = facts["context"], KV_TYPES[self.kv_dtype]
+        context, dtype = facts["context"], self._kv_element
         return TracedStep(trace, context=context, max_pages=pages_for(context), kv_dtype=dtype, vectors=vectors)
 
     def memory_plan(self) -> dict[str, int]:
@@ -452,10 +448,6 @@ def _both(outputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return outputs["logits"].astype("f4", copy=False), outputs["hidden"].astype("f4", copy=False)
 
 
-def _is_f32(checkpoint: Checkpoint) -> bool:
-    return all(t.view.dtype.name == "f32" for t in checkpoint.tensors.values())
-
-
 def _pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str]) -> str:
     if asked is not None and asked not in COMPUTES:
         raise UnsupportedError("load", f"must be one of {', '.join(COMPUTES)}", field="compute", given=asked)
@@ -466,12 +458,6 @@ def _pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str
     if not matrices <= {"f16", "bf16"}:
         return "f32"
     return "bf16" if "bf16" in fast else "f16" if "f16" in fast else "f32"
-
-
-def _pick_kv_dtype(checkpoint: Checkpoint, compute: str) -> str:
-    if _is_f32(checkpoint):
-        return "f32"
-    return "f16" if compute == "f32" else "bf16"
 
 
 def _traced_context(asked: int | None, model: int, settled: int) -> int:
