@@ -1,5 +1,7 @@
 """Text generation on a GPU: the goldens of transformers, the CPU's tokens, the same bits in every batch and chunk."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tiny
@@ -145,6 +147,38 @@ def test_a_context_larger_than_one_buffer_is_cut_or_refused(gpu, folders, monkey
     assert "one piece" in decoder.info["context_reason"]
     with pytest.raises(MemoryPlanError, match=r"context.*96 tokens of a layer.*200"):
         _ = Decoder(checkpoint, context=200, backend=gpu, bind=False).max_context
+
+
+def test_a_lost_device_fails_its_requests_by_name_and_is_opened_again(gpu, folders, monkeypatch):
+    folder = str(folders["llama-grouped"])
+    options = {"device": "gpu", "context": 96}
+    model = weft.load(folder, **options)
+    right = model.generate([1, 2, 3], max_tokens=3, ignore_eos=True).tokens
+    device = model.decoder.backend.device
+    wgpu = device._wgpu
+    monkeypatch.setattr(device, "lost", "")  # and again for the tests after this one
+
+    def lost(_):
+        raise wgpu.GPUValidationError("Parent device is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "queue", SimpleNamespace(submit=lost, write_buffer=lambda *_: None))
+        for _ in range(3):
+            with pytest.raises(BackendError, match=r"was lost.*load the model again"):
+                model.generate([1, 2, 3], max_tokens=3, ignore_eos=True)
+    assert model.decoder.pages.free_count == model.decoder.pages.count
+    again = weft.load(folder, **options)
+    assert again.decoder.backend.device is not device
+    assert again.generate([1, 2, 3], max_tokens=3, ignore_eos=True).tokens == right
+
+
+def test_other_errors_of_a_device_are_typed(gpu):
+    wgpu = gpu.device._wgpu
+    with pytest.raises(MemoryPlanError, match="no memory left"), gpu.device.guard():
+        raise wgpu.GPUOutOfMemoryError("Not enough memory left.")
+    with pytest.raises(BackendError, match="failed: something"), gpu.device.guard():
+        raise wgpu.GPUValidationError("something")
+    assert not gpu.device.lost
 
 
 @pytest.mark.parametrize(("name", "error", "what"), [

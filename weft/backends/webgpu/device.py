@@ -102,9 +102,17 @@ def find_adapter(index: int | None) -> Adapter:
     return found[index]
 
 
-@cache
 def open_device(index: int | None = None) -> Device:
-    """The GPU of this index, opened once in a process."""
+    """The GPU of this index, opened once in a process, and again after it was lost."""
+    found = _opened(index)
+    if found.lost:
+        _opened.cache_clear()
+        found = _opened(index)
+    return found
+
+
+@cache
+def _opened(index: int | None) -> Device:
     return Device(find_adapter(index))
 
 

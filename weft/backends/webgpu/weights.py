@@ -106,11 +106,11 @@ class GpuWeights(Weights):
     def load(self, wanted: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> Loading:
         missing = [weight for weight in wanted if (weight.name, weight.layout) not in self._kept]
         self._check_room(missing)
-        for weight in missing:
-            key = (weight.name, weight.layout)
-            if key not in self._kept:
+        with self._device.guard():
+            for weight in missing:
                 value = _read(weight, source, constants.get(weight.name))
-                self._kept[key] = upload(self._device, value, weight.layout.partition(":")[0], weight.name)
+                made = upload(self._device, value, weight.layout.partition(":")[0], weight.name)
+                self._kept[weight.name, weight.layout] = made
         return Loaded()
 
     def _check_room(self, wanted: Sequence[WantedWeight]) -> None:
