@@ -106,7 +106,7 @@ TEST(a_state_of_codes_only_rounds_keys_and_values_and_has_the_same_bits_however_
       for (const Level& level : levels()) {
         if (!level.present()) continue;
         Floats got = attend_in_chunks(level, "attention_paged", c, x, dtype, 1000, 1);
-        CHECK(error_of(got, want) < (dtype == DType::i4r ? 0.2 : 3e-6));  // how i4r rounds is held to weft/ops/state.py
+        CHECK(error_of(got, want) < (dtype == DType::i4r ? 0.4 : 3e-6));  // how i4r rounds is held to weft/ops/state.py
         for (int32_t chunk : {1, 3, 32, 50})
           CHECK(same_bits(got, attend_in_chunks(level, "attention_paged", c, x, dtype, chunk, chunk % 3 + 1)));
         if (fuses(level)) fused.push_back(got);
