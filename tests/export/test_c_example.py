@@ -133,7 +133,8 @@ def test_a_cmake_project_finds_the_installed_library(
 
 def test_the_example_in_rust(chat_model: Path, chat_bundle: Path, tmp_path: Path) -> None:
     compiler = shutil.which("rustc")
-    if compiler is None:
+    found = compiler and subprocess.run([compiler, "--version"], capture_output=True, timeout=600, check=False)
+    if not found or found.returncode:  # rustup's command may be there without a compiler
         pytest.skip("there is no Rust compiler here")
     libweft.load()
     assert len(RUST.read_text().splitlines()) <= 40

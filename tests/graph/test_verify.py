@@ -75,7 +75,7 @@ BROKEN = {
     "integers where floats belong": (edit("x", dtype=dtype("i32")), "must be floats"),
     "a buffer as a weight": (redo(1, inputs=("%0", "x")), "weight must be f32[8]"),
     "an input as a weight": (edit("weight", kind="input"), "weight must be a weight: got the input"),
-    "an input as a state": (redo(3, inputs=("%2", "%2", "x", "positions", "segments", "pages")), "state"),
+    "an input as a state": (redo(3, inputs=("%2", "%2", "x", "positions", "segments", "pages", None, None)), "state"),
     "a state as an array": (redo(0, inputs=("kv", "weight", None, None)), "weight must be [N, 4]"),
     "a table of the wrong rank": (edit("kv", kind="table", dtype=dtype("f32"), shape=(2, 4, 1, 1)), "[rows, cols]"),
     "a table as a state": (edit("kv", kind="table", dtype=dtype("f32")), "state must be a kv: got the table kv"),

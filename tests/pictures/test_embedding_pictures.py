@@ -9,7 +9,7 @@ import pytest
 import tiny_towers
 from PIL import Image
 
-from weft import Embedder
+from weft import Embedder, train
 from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError, WeftError
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "vision" / "towers.npz")
@@ -166,3 +166,10 @@ def test_files_that_do_not_fit_are_refused(clip):
     (clip / "config.json").write_text(json.dumps(broken))
     with pytest.raises(UnsupportedError, match="num_channels must be 3"):
         Embedder(str(clip)).encode(tiny_towers.pictures())
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_training_is_refused(clip, tmp_path, rank):
+    rows = [{"sentence1": "a", "sentence2": "b", "score": 0.5}] * 4
+    with pytest.raises(UnsupportedError, match=r"texts and pictures \(clip\) cannot be trained"):
+        list(train.embedder(clip, rows, output=tmp_path / "made", loss="cosine", batch=2, rank=rank, steps=1))

@@ -39,6 +39,10 @@ NAMES = [
 NOT_COMPARED = {
     "generic": "has the bits of the files that it describes, see below",
     "generic_encoder": "as generic",
+    **dict.fromkeys(
+        ("clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
+        "training models of texts and pictures is refused, see tests/pictures/test_embedding_pictures.py",
+    ),
     "mpnet": "its attention has biases by distance, which have no gradient: training it is refused",
 }
 

@@ -46,7 +46,10 @@ def model_folder(path: Path) -> Path:
 
 def sees(checkpoint: Checkpoint) -> bool:
     """Whether the model has a tower of pictures that weft runs."""
-    return checkpoint.format == "safetensors" and hasattr(model_module(checkpoint.model_type), "VISION_TYPE")
+    if checkpoint.format != "safetensors":
+        return False
+    with checkpoint.naming():
+        return hasattr(model_module(checkpoint.model_type), "VISION_TYPE")
 
 
 def recipe_of(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None, located: Path) -> Recipe:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError
+from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.runtime import Encoder, open_checkpoint
 from weft.runtime.checkpoint import Checkpoint
@@ -40,9 +40,13 @@ def open_embedder(model: str | os.PathLike[str], max_length: int, prompts: bool,
     """An embedder, with the pooling, the dense layers and the prompts of its files."""
     from weft.embed.cutting import Cutter
     from weft.embed.recipe import entry_of, read_recipe
+    from weft.embed.seeing import sees
 
     located = locate(os.fspath(model))
     checkpoint = open_checkpoint(located.path)
+    if sees(checkpoint):
+        what = f"models of texts and pictures ({checkpoint.model_type}) cannot be trained"
+        raise UnsupportedError("train", what, advice="train an embedder of texts, or a classifier on these vectors")
     recipe = read_recipe(checkpoint, entry_of(located))
     checkpoint = recipe.with_dense(checkpoint)
     encoder = Encoder(checkpoint, recipe.head(recipe.normalise), **machine)
