@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import open_chromium
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RUNTIME = ROOT / "web" / "runtime"
 HERE = Path(__file__).parent
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 Call = Callable[..., dict[str, Any]]
 
 
@@ -126,18 +126,10 @@ def site(wasm: Path, st_bundle: Path) -> Iterator[Site]:
     opened.close()
 
 
-@pytest.fixture(scope="module")  # while one is open this thread has a running event loop, which others must not find
+@pytest.fixture(scope="module")
 def chromium(wasm: Path) -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed; weft.wasm is not tested in a browser"
-    )
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium); weft.wasm is not tested there")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+    with open_chromium("weft.wasm is not tested in a browser") as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

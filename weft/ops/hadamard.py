@@ -9,6 +9,7 @@ from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Sample, Weight, op, require
 from weft.ops.samples import normal, strided, ugly
 from weft.ops.spec import Spec
+from weft.ops.walsh import walsh
 
 LARGEST = 1 << 18  # columns: a row is kept in a worker's scratch
 
@@ -24,7 +25,7 @@ def hadamard(
     that are mixed are `stride` apart. For an orthogonal F, `inverse` undoes it.
     """
     parts = x.shape[-1] // (size * stride)
-    mixed = _walsh(x, parts, size, stride)
+    mixed = _parts_of(x, parts, size, stride)
     turned = mixed if factor is None else np.einsum(_PRODUCT[inverse], wide(factor).reshape(parts, parts), mixed)
     return turned.reshape(x.shape)
 
@@ -32,15 +33,9 @@ def hadamard(
 _PRODUCT = {False: "pq,...qi->...pi", True: "qp,...qi->...pi"}
 
 
-def _walsh(x: np.ndarray, parts: int, size: int, stride: int) -> np.ndarray:
+def _parts_of(x: np.ndarray, parts: int, size: int, stride: int) -> np.ndarray:
     """H of every part: [..., parts, size * stride]"""
-    mixed, half = x, 1
-    while half < size:
-        pairs = mixed.reshape(*x.shape[:-1], parts * size // (2 * half), 2, half * stride)
-        first, second = pairs[..., 0, :], pairs[..., 1, :]
-        mixed = np.stack([first + second, first - second], axis=-2)
-        half *= 2
-    return mixed.reshape(*x.shape[:-1], parts, size * stride) / np.sqrt(size)
+    return walsh(x, size, stride).reshape(*x.shape[:-1], parts, size * stride) / np.sqrt(size)
 
 
 @hadamard.shape
@@ -97,7 +92,7 @@ def hadamard_vjp(
     if factor is None:
         return to_x, None
     parts = x.shape[-1] // (size * stride)
-    mixed = _walsh(x, parts, size, stride).reshape(-1, parts, size * stride)
+    mixed = _parts_of(x, parts, size, stride).reshape(-1, parts, size * stride)
     to_factor = np.einsum("npi,nqi->qp" if inverse else "npi,nqi->pq", grad.reshape(mixed.shape), mixed)
     return to_x, to_factor.reshape(-1)
 

@@ -105,13 +105,8 @@ def kv_write_samples(rng: np.random.Generator) -> Iterator[Sample]:
     ]:
         state, *table = paged(rng, starts, lengths, heads, dim, dtype)
         yield (normal(rng, sum(lengths), heads, dim), normal(rng, sum(lengths), heads, dim), state, *table), {}
-    for dtype in (
-        "f16",
-        "bf16",
-        "i8",
-        "i8r",
-        "i4r",
-    ):  # views; values that f16 rounds to zero, and values near the largest f16
+    # Views; values that f16 rounds to zero, and values near the largest f16.
+    for dtype in ("f16", "bf16", "i8", "i8r", "i4r"):
         state, *table = paged(rng, [30], [5], 2, 16, dtype)
         k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
         yield (k, v, state, *table), {}

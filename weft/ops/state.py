@@ -17,6 +17,7 @@ from weft.errors import InputError
 from weft.frozen import frozen
 from weft.ops.packed import Packed
 from weft.ops.spec import Spec, as_dtype
+from weft.ops.walsh import walsh
 
 PAGE = 32  # tokens per page: csrc/core/state.h
 KV_ELEMENTS = ("f32", "f16", "bf16", "i8", "i8r", "i4r")  # element types that keys and values are stored in
@@ -146,17 +147,11 @@ class SlotArray:
 def rotated(rows: np.ndarray) -> np.ndarray:
     """Rows [..., dim] times Walsh's matrix, orthonormal, of the largest size that divides dim: its own inverse.
 
-    In the type of the rows, with sums by pairs in the kernels' order, so that float32 has their bits.
+    In the type of the rows; float32 has the kernels' bits.
     """
     dim = rows.shape[-1]
     size = dim & -dim
-    out = rows * (rows.dtype.type(1) / np.sqrt(rows.dtype.type(size)))
-    half = 1
-    while half < size:
-        low, high = np.moveaxis(out.reshape(*rows.shape[:-1], -1, 2, half), -2, 0)
-        out = np.stack([low + high, low - high], axis=-2).reshape(rows.shape)
-        half *= 2
-    return out
+    return walsh(rows * (rows.dtype.type(1) / np.sqrt(rows.dtype.type(size))), size)
 
 
 def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | None]:

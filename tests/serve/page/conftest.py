@@ -3,19 +3,15 @@ fails the test that opened it."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browser import open_chromium
 
 if TYPE_CHECKING:
     from weft.serve import BackgroundServer, ModelSpec
 
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 # Long enough that a reply is still being written when a test looks, on any machine.
 CONTEXT = 40_000
 Open = Callable[..., Any]
@@ -40,18 +36,10 @@ def server(specs: tuple[ModelSpec, ...]) -> Iterator[BackgroundServer]:
         yield running
 
 
-@pytest.fixture(
-    scope="module"
-)  # while one is open this thread has a running event loop, which other tests must not find
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; the page is not tested")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium); the page is not tested")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+    with open_chromium("the page is not tested") as browser:
         yield browser
-        browser.close()
 
 
 class Watch:
