@@ -12,6 +12,7 @@ import weft
 from weft import train
 from weft.errors import InputError, UnsupportedError
 from weft.train.vectors.folder import check_writable
+from weft.weights import open_safetensors, write_safetensors
 
 WORDS = "red blue green cat dog fish sun moon star tree leaf root car road wheel king queen castle".split()  # noqa: SIM905
 PAIRS = [{"anchor": f"{a} {b}", "positive": f"{b} the {a}"} for a in WORDS[:6] for b in WORDS[6:12]]
@@ -219,3 +220,34 @@ def test_scores_before_during_and_after_are_those_of_the_models(tiny_folder, tmp
     assert len(steps) >= 3 and run.best[0].score == max(step.score for step in steps)
     assert run.before["score"] == pytest.approx(score(tiny_folder), abs=near)
     assert run.best[0].score == pytest.approx(score(tmp_path / "made"), abs=near)
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "distilbert", "modernbert"])
+def test_an_encoder_gets_a_classifier_learns_and_loads(tmp_path, name):
+    base = write_cross(tmp_path / "base", next(key for key in CROSS if CROSS[key][0]["model_type"] == name))
+    opened = open_safetensors(base / "model.safetensors")
+    names = list(opened.tensors)
+    trunk = {
+        key: view for key, view in opened.tensors.items() if not key.startswith(("classifier", "pre_class", "head"))
+    }
+    bare = {key.partition(".")[2]: view.numpy() for key, view in trunk.items()}  # as an embedder's file has them
+    write_safetensors(base / "model.safetensors", bare)
+    (base / "1_Pooling").mkdir(exist_ok=True)
+    (base / "modules.json").write_text(json.dumps([{"idx": 0, "type": "sentence_transformers.models.Transformer"}]))
+    rows = [{"query": f"find {a}", "document": f"{b} here", "label": int(a == b)} for a in WORDS[:6] for b in WORDS[:6]]
+    training = train.reranker(base, rows, output=tmp_path / "out", dropout=0.0, **{**FAST, "epochs": 1})
+    first = {key: value.copy() for key, value in training.run.parameters.items()}
+    assert ("classifier", "new: the model has none") in list(training.facts())
+    same = train.reranker(base, rows, dropout=0.0, seed=0, **{**FAST, "epochs": 1}).run.parameters
+    assert all(np.array_equal(first[key], same[key]) for key in first)  # drawn from the seed
+    list(training)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"][0].endswith("ForSequenceClassification") and len(config["id2label"]) == 1
+    assert not (tmp_path / "out" / "modules.json").exists()
+    written = open_safetensors(tmp_path / "out" / "model.safetensors").tensors
+    assert set(written) == set(names)  # those that transformers reads
+    found = weft.Reranker(str(tmp_path / "out")).scores([lesson.texts for lesson in training.run.lessons[:5]])
+    logits = training.run.columns(training.run.lessons[:5], training.run.parameters)[0][:, 0]
+    assert np.abs(found - 1 / (1 + np.exp(-logits))).max() < 2e-5
+    with pytest.raises(InputError, match="rank must be 0: the model has no classifier"):
+        train.reranker(base, rows, rank=4)

@@ -254,11 +254,13 @@ def reranker(full: bool, **given: Any) -> None:
     """Train a cross-encoder on pairs of a query and a document.
 
     Rows have `query`, `document` and a `label` of 0 to 1, or `query`, `positive` and negatives, as `weft train mine
-    --form pair` writes them. The loss is the binary cross-entropy of the model's one logit.
+    --form pair` writes them. The loss is the binary cross-entropy of the model's one logit. An encoder without a
+    classifier gets a new one.
 
     \b
     Examples:
       weft train reranker cross-encoder/ms-marco-MiniLM-L6-v2 labelled.jsonl -o mine --valid 0.1
+      weft train reranker all-MiniLM-L6-v2 labelled.jsonl -o mine --epochs 3
     """
     from weft import train as library
 

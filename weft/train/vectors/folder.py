@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft.embed.recipe import MODULES, POOLING_FLAGS, Recipe
 from weft.errors import UnsupportedError
 from weft.graph.passes.learn import DOWN, UP, LowRank
+from weft.models import model_module
 from weft.runtime.checkpoint import Checkpoint, read_object
 from weft.train.targets import part_of
 from weft.weights import open_safetensors, write_safetensors
@@ -19,6 +20,7 @@ from weft.weights.files import replacing
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.train.vectors.head import NewHead
     from weft.train.vectors.trainee import Trainee
 
 Arrays = dict[str, "np.ndarray"]
@@ -35,6 +37,8 @@ WEIGHTS = (
 )
 OTHERS = ("onnx", "openvino", "coreml")  # folders with the base's weights in other formats
 SETTINGS = "config_sentence_transformers.json"
+# Of an embedder, which a model with a new classifier is no more.
+EMBEDDER_FILES = (MODULES, SETTINGS, "sentence_bert_config.json", "1_Pooling", "2_Normalize")
 
 
 def check_writable(checkpoint: Checkpoint) -> None:
@@ -55,13 +59,13 @@ def write_model(
     """The base's folder with weights as they are now: those trained in full, and those with a change of low rank."""
     base = trainee.checkpoint
     check_writable(base)
-    _copy(base.path, folder)
+    _copy(base.path, folder, () if trainee.head is None else EMBEDDER_FILES)
     values = trained_values(base, changes, parameters)
     for inner in sorted({_place(base, name) for name in base.tensors}):
         mine = {name: value for name, value in values.items() if _place(base, name) == inner}
         (folder / inner).mkdir(parents=True, exist_ok=True)
-        _write_weights(base, base.path / inner, folder / inner, mine)
-    _settle(folder, trainee.recipe, dims)
+        _write_weights(base, base.path / inner, folder / inner, mine, trainee.head)
+    _settle(folder, trainee, dims)
 
 
 def trained_values(
@@ -84,11 +88,13 @@ def _stored(base: Checkpoint, name: str) -> Any:
 
 def _place(base: Checkpoint, name: str) -> str:
     """The folder inside the base's that has a tensor's file: "" or that of a dense layer."""
-    path: Path = _stored(base, name).view.path
-    return "" if path.parent == base.path else path.parent.name
+    path: Path | None = getattr(_stored(base, name).view, "path", None)  # a new weight has none
+    return "" if path is None or path.parent == base.path else path.parent.name
 
 
-def _write_weights(base: Checkpoint, place: Path, folder: Path, values: Mapping[str, np.ndarray]) -> None:
+def _write_weights(
+    base: Checkpoint, place: Path, folder: Path, values: Mapping[str, np.ndarray], head: NewHead | None
+) -> None:
     """All tensors of one folder's files, with the new ones among them, as one file."""
     import numpy as np
 
@@ -96,6 +102,8 @@ def _write_weights(base: Checkpoint, place: Path, folder: Path, values: Mapping[
     opened = open_safetensors(single if single.is_file() else place / "model.safetensors.index.json")
     tensors: dict[str, Any] = dict(opened.tensors)
     for name, value in values.items():
+        if head is not None and name in head.weights:
+            continue
         tensor = _stored(base, name)
         part = part_of(name, len(value)) if ":" in name else None
         new = value - np.float32(1) if tensor.plus_one else value
@@ -110,20 +118,33 @@ def _write_weights(base: Checkpoint, place: Path, folder: Path, values: Mapping[
             whole[part.first : part.end] = new
             new = whole
         tensors[key] = new.reshape(opened.tensors[key].shape)
+    if head is not None:
+        tensors = _below_prefix(base, tensors, head) | {
+            head.kind.file_name(name): values[name] for name in head.weights
+        }
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
 
 
-def _copy(source: Path, folder: Path) -> None:
-    """Every file of the base but its weights."""
+def _below_prefix(base: Checkpoint, tensors: Mapping[str, Any], head: NewHead) -> dict[str, Any]:
+    """The tensors by the names that they have in a model with a classifier, whatever those of the base are."""
+    prefixes = model_module(base.model_type).NAMES.prefixes
+    bare = {next((name.removeprefix(p) for p in prefixes if name.startswith(p)), name): name for name in tensors}
+    return {head.kind.file_name(name): tensors[stored] for name, stored in bare.items()}
+
+
+def _copy(source: Path, folder: Path, without: tuple[str, ...] = ()) -> None:
+    """Every file of the base but its weights and those named `without`."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
+        if path.name in without:
+            continue
         if path.is_dir() and path.name not in OTHERS and not path.name.startswith("."):
             _copy(path, folder / path.name)
         elif path.is_file() and not path.name.endswith(WEIGHTS) and path.name != "README.md":
             shutil.copyfile(path, folder / path.name)
 
 
-def _settle(folder: Path, recipe: Recipe | None, dims: tuple[int, ...]) -> None:
+def _settle(folder: Path, trainee: Trainee, dims: tuple[int, ...]) -> None:
     """What the files must say of the new weights, and of the recipe where the base's files say nothing."""
     config = read_object(folder / "config.json")
     for name in ("dtype", "torch_dtype"):
@@ -131,7 +152,10 @@ def _settle(folder: Path, recipe: Recipe | None, dims: tuple[int, ...]) -> None:
             config[name] = "float32"
     if dims:
         config |= {"is_matryoshka": True, "matryoshka_dimensions": sorted(dims, reverse=True)}
+    if trainee.head is not None:
+        config = {key: value for key, value in config.items() if key != "problem_type"} | trainee.head.settings
     _write(folder / "config.json", config)
+    recipe = trainee.recipe
     if recipe is None:
         return
     if not (folder / MODULES).is_file():

@@ -15,6 +15,7 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     from weft.embed.recipe import Recipe
     from weft.train.vectors.examples import Examples
+    from weft.train.vectors.head import NewHead
 
 Sequences = list[tuple[Any, ...]]  # of each example: ids or Tokens, one sequence for each of its vectors
 
@@ -29,6 +30,7 @@ class Trainee:
     limit: int  # tokens of a sequence
     sequences: Callable[[Examples], tuple[Sequences, int]]
     recipe: Recipe | None = None  # of an embedder
+    head: NewHead | None = None  # of a reranker whose base has no classifier
 
     def adaptable(self, weights: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """Those that an adapter may change: not the dense layers after the pooling, which PEFT does not see."""
@@ -75,12 +77,15 @@ def _encoded(cutter: Any, texts: Sequence[str], before: str, keeps: str) -> tupl
     return [known[text][0] for text in texts], sum(known[text][1] > 0 for text in texts)
 
 
-def open_reranker(model: str | os.PathLike[str], max_length: int, **machine: Any) -> Trainee:
-    """A cross-encoder with one label."""
-    from weft.rerank.classifier import Labels
+def open_reranker(model: str | os.PathLike[str], max_length: int, seed: int, **machine: Any) -> Trainee:
+    """A cross-encoder with one label; an encoder without a classifier gets one drawn from `seed`."""
+    from weft.rerank.classifier import Labels, is_classifier
+    from weft.train.vectors.head import with_new_head
 
     located = locate(os.fspath(model))
-    checkpoint = open_checkpoint(located.path)
+    checkpoint, head = open_checkpoint(located.path), None
+    if not is_classifier(checkpoint):
+        checkpoint, head = with_new_head(checkpoint, seed)
     labels = Labels(checkpoint, **machine)
     if labels.count != 1:
         what = f"has {labels.count} labels, and a reranker that learns has one"
@@ -91,7 +96,7 @@ def open_reranker(model: str | os.PathLike[str], max_length: int, **machine: Any
         found = [labels.tokens((texts[0], texts[1]), "head") for texts in examples.texts]
         return [(tokens,) for tokens, _ in found], sum(dropped > 0 for _, dropped in found)
 
-    return Trainee(os.fspath(model), checkpoint, labels.encoder, limit, sequences)
+    return Trainee(os.fspath(model), checkpoint, labels.encoder, limit, sequences, head=head)
 
 
 def _limit(asked: int, most: int) -> int:

@@ -58,7 +58,10 @@ class VectorTraining(kept.Keeping):
         self.check_output(resume)
         machine = {"threads": threads, "backend": backend}
         if kind == "reranker":
-            self.base = open_reranker(model, self.options.max_length, **machine)
+            self.base = open_reranker(model, self.options.max_length, self.options.seed, **machine)
+            if self.base.head is not None and self.options.rank:
+                what = "must be 0: the model has no classifier, and a new one is trained in full"
+                raise InputError("train", what, field="rank", given=self.options.rank, advice="train without --lora")
         else:
             self.base = open_embedder(model, self.options.max_length, self.options.prompts, **machine)
         self.weights = self.base.adaptable(matrices(self.base.encoder))
@@ -208,6 +211,8 @@ class VectorTraining(kept.Keeping):
         yield "tokens", f"{sum(lesson.tokens for lesson in self.lessons):,}"
         if self.cut:
             yield "texts cut", f"{self.cut:,} of {texts:,}, to {self.base.limit} tokens"
+        if self.base.head is not None:
+            yield "classifier", "new: the model has none"
         yield "loss", self.options.loss + (f", vectors of {_listed(self.options.dims)}" if self.options.dims else "")
         if self.valid is not None:
             yield "validation", f"{self.valid.rows:,} rows, measured by {self.run.measure_name}"
@@ -256,5 +261,8 @@ def embedder(model: str | os.PathLike[str], data: Data, **options: Any) -> Vecto
 
 
 def reranker(model: str | os.PathLike[str], data: Data, **options: Any) -> VectorTraining:
-    """Train a cross-encoder on pairs of a query and a document with a label of 0 to 1. Options as for `embedder`."""
+    """Train a cross-encoder on pairs of a query and a document with a label of 0 to 1. Options as for `embedder`.
+
+    An encoder without a classifier gets a new one, drawn from `seed`; all weights are trained then.
+    """
     return VectorTraining("reranker", model, data, **options)
