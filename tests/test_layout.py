@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "compat": ("embed", "rerank", "text", "vectors"),
     "ray": ("embed",),
     "serve": (
-        *("classify", "generate", "embed", "rerank", "transport", "runtime", "text", "registry"),
+        *("classify", "generate", "embed", "rerank", "transport", "pictures", "runtime", "text", "registry"),
         *("weights/sources", "__init__"),
     ),
     "bench": ("embed", "generate", "train", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),

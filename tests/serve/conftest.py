@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     Serve = Callable[..., BackgroundServer]
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
+for folder in ("cli", "pictures"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / folder))
 MISSING = [name for name in ("starlette", "uvicorn", "msgspec", "httpx") if find_spec(name) is None]
 
 

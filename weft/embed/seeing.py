@@ -172,18 +172,26 @@ class Sight:
             patches = [self._patches(pictures[i], i) for i in range(first, end)]
             yield self.tower.vectors(patches), [self.tower.tokens(one) for one in patches]
 
+    @property
+    def most_tokens(self) -> int:
+        """The most that one picture takes."""
+        return int(self.recipe.max_patches or self.tower.config.positions)
+
     def _ranges(self, count: int) -> Iterator[tuple[int, int]]:
-        most = self.recipe.max_patches or self.tower.config.positions
-        step = max(1, BATCH_TOKENS // most)
+        step = max(1, BATCH_TOKENS // self.most_tokens)
         for first in range(0, count, step):
             yield first, min(first + step, count)
 
+    def patches(self, given: Any, limits: PictureLimits | None = None) -> Patches:
+        """The patches of one picture."""
+        picture = open_picture(given, limits or self.limits)
+        return patches_of(picture, self.recipe, threads=self._encoder.thread_plan.count)
+
     def _patches(self, given: Any, index: int) -> Patches:
         try:
-            picture = open_picture(given, self.limits)
+            return self.patches(given)
         except WeftError as error:
             raise error.but(index=index) if error.field == "picture" else error from None
-        return patches_of(picture, self.recipe, threads=self._encoder.thread_plan.count)
 
 
 def holds_pictures(given: Any) -> bool:
@@ -233,7 +241,7 @@ def embed_mixed(embedder: Any, items: list[Any], options: dict[str, Any]) -> Emb
         if read:
             keep(BaseEmbedder.embed(embedder, [items[i] for i in read], **{**options, "output_dtype": "f32"}))
         at, stop = 0, STOP.get()
-        for part, counts in embedder._sight.vectors([items[i] for i in seen], options.get("progress")):
+        for part, counts in embedder.sight.vectors([items[i] for i in seen], options.get("progress")):
             rows = seen[at : at + len(part)]
             vectors[rows], tokens[rows], done[rows] = embedder._shortened(part), counts, True
             at += len(part)

@@ -258,7 +258,7 @@ class Embedder(BaseEmbedder):
             + (" with special tokens in texts" if self._parse_special else ""),
             pooling=self.recipe.pooling
             + ("" if self.recipe.include_prompt else " without the prompt")
-            + (f" with pictures by {self._sight.recipe}" if self.sees else ""),
+            + (f" with pictures by {self.sight.recipe}" if self.sees else ""),
             dense=tuple(layer.activation for layer in self.recipe.dense),
             prompts=self.recipe.used_prompts(),
             dimension=self._encoder.dimension,
@@ -296,7 +296,13 @@ class Embedder(BaseEmbedder):
         """The ids that `encode` computes with for each text, special tokens and prompt included."""
         items = texts_of(texts)
         mode = self.truncate if truncate is None else check_truncate(truncate)
-        return self._cutter.token_ids(items, self._prompt(prompt_name, prompt), mode)
+        found = self._cutter.token_ids(items, self._prompt(prompt_name, prompt), mode)
+        return found._replace(ids=self._filled(found.ids))
+
+    def _filled(self, ids: list[np.ndarray]) -> list[np.ndarray]:
+        """Sequences as long as the model wants them all, where it does (SigLIP)."""
+        length = self.recipe.length
+        return ids if length is None else filled(ids, length, self._padding[0], left=self._padding[1])
 
     def encode_ids(
         self,
@@ -319,11 +325,7 @@ class Embedder(BaseEmbedder):
         import numpy as np
 
         sequences = self._cutter.sequences(texts, how.prompt, how.truncate)
-        length = self.recipe.length
-        ids = (
-            sequences.ids if length is None else filled(sequences.ids, length, self._padding[0], left=self._padding[1])
-        )
-        vectors, whole = self._run(ids, how)
+        vectors, whole = self._run(self._filled(sequences.ids), how)
         if not whole:
             sequences = sequences.first(int(np.searchsorted(sequences.starts, len(vectors), "right")) - 1)
             vectors = vectors[: len(sequences.ids)]
@@ -338,7 +340,8 @@ class Embedder(BaseEmbedder):
         return sees(self._encoder.checkpoint)
 
     @cached_property
-    def _sight(self) -> Sight:
+    def sight(self) -> Sight:
+        """The tower of pictures, of a model that sees."""
         return Sight(self._encoder, self._normalise)
 
     def embed(self, texts: Any, **options: Any) -> Embedded:
@@ -367,7 +370,7 @@ class Embedder(BaseEmbedder):
             raise InputError("embed", "must be pictures, for a model that sees", field="pictures")
         texts = [template.replace("{}", label) for label in named]
         cosines = self.similarity(self.encode(items), self.encode(texts))
-        return probabilities(cosines, *self._sight.scale_and_bias, each=self.recipe.length is not None)
+        return probabilities(cosines, *self.sight.scale_and_bias, each=self.recipe.length is not None)
 
     @cached_property
     def _padding(self) -> tuple[int, bool]:

@@ -14,6 +14,7 @@ from weft.errors import InputError
 from weft.serve.certificate import Certificate
 from weft.serve.http.faults import STALLED, Fault, unavailable
 from weft.serve.models.pool import Entry, Models
+from weft.serve.pictures.fetching import Fetcher
 from weft.serve.responses.store import StoredResponses
 from weft.serve.settings import Settings
 from weft.serve.training.runs import Runs
@@ -48,6 +49,7 @@ class Serving:
         self.certificate: Certificate | None = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             self.certificate = Certificate(settings.tls_cert, settings.tls_key)
+        self.fetcher = Fetcher(settings)
         self.kept = KeptStreams(settings.limits, self.tracking)
         self.responses = StoredResponses(settings.limits)
         self.training = None if settings.training_dir is None else Runs(settings.training_dir)
@@ -86,6 +88,7 @@ class Serving:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            self.fetcher.close()
             if self.training is not None:
                 await self.training.close()
             await self.models.close()

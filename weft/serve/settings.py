@@ -21,6 +21,7 @@ MAX_TOML = 1 << 20
 MAX_KEYS = 1024
 FOR_EVER = 315_360_000.0  # seconds
 NAME = re.compile(r"[\w.@:/+-]{1,200}", re.ASCII)
+_HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?")
 # The options of a model's table in a TOML file, and their types.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("context", "kv_tokens", "kv_bytes", "expert_bytes", "threads", "dimensions"), (int,)),
@@ -66,6 +67,9 @@ class Limits:
     default_tokens: int = 4096  # of an answer, where the request sets no limit
     embed_inputs: int = 2048
     embed_tokens: int = 65_536  # of one request, all inputs together
+    picture_bytes: int = 12 << 20  # of a picture's file
+    picture_pixels: int = 40_000_000  # about four bytes of memory each while it is read
+    picture_fetch_s: float = 10.0  # for a picture of `image_hosts`, redirects included
     header_s: float = 10.0
     body_s: float = 15.0  # for a body, and between its parts; extended while `body_rate` is kept
     body_rate: int = 8 << 10  # bytes a second
@@ -103,6 +107,7 @@ class Settings:
     allow_unauthenticated: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    image_hosts: tuple[str, ...] = ()  # hosts that pictures are fetched from, when a request has an address
     budget_bytes: int | None = None  # of all loaded models; None: 90 % of the memory free at the start
     keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
@@ -147,6 +152,10 @@ class Settings:
                 advice="set one with --api-key-file or WEFT_API_KEY, or allow everybody with --allow-unauthenticated",
             )
         self._check_tls()
+        for host in self.image_hosts:
+            if host_entry(host) is None:
+                what = "must be names of hosts, as pictures.example.org or 10.0.0.5:8080"
+                raise InputError("serve", what, field="image_hosts", given=host)
         if not 0 <= self.port <= 65535:
             raise InputError("serve", "must be 0 to 65535", field="port", given=self.port)
         if not 0 < self.drift_false_alarms < 1:
@@ -190,6 +199,15 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def host_entry(given: str) -> str | None:
+    """A host that the operator names, as NAME, ADDRESS or either with :PORT, in the form that is compared; None if it
+    is none."""
+    text = given.strip().lower().rstrip(".")
+    if text.count(":") > 1 and not text.startswith("["):
+        text = f"[{text}]"  # an IPv6 address alone
+    return text if _HOST.fullmatch(text) else None
 
 
 def read_keys(path: Path) -> tuple[str, ...]:
@@ -273,7 +291,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     ):
         if name in found:
             result[name] = _take(where, found, name, kind, None)
-    for name in ("allowed_hosts", "allowed_origins"):
+    for name in ("allowed_hosts", "allowed_origins", "image_hosts"):
         if name in found:
             result[name] = tuple(map(str, _take(where, found, name, list, [])))
     for name, convert in (

@@ -53,6 +53,12 @@ VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "class
 @click.option(
     "--allow-origin", multiple=True, metavar="ORIGIN", help="Allow requests from web pages of this origin (CORS)."
 )
+@click.option(
+    "--allow-image-host",
+    multiple=True,
+    metavar="NAME",
+    help="Fetch pictures from this host when a request has their address (default: addresses are refused).",
+)
 @click.option("--budget", metavar="SIZE", help="Memory for all models together, as 8G (default: 90% of free memory).")
 @click.option(
     "--keep-alive", metavar="TIME", help="Unload models that have been idle for this time, as 10m (default: never)."
@@ -185,6 +191,7 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
         found["keys"] = (flags.get("WEFT_API_KEY"),)
     found["allowed_hosts"] = (*found.get("allowed_hosts", ()), *given["allowed_host"])
     found["allowed_origins"] = (*found.get("allowed_origins", ()), *given["allow_origin"])
+    found["image_hosts"] = (*found.get("image_hosts", ()), *given["allow_image_host"])
     found["allow_unauthenticated"] = given["allow_unauthenticated"]
     for name in ("allow_pull", "strict"):
         found[name] = found.get(name, False) or given[name]

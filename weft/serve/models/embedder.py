@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError, TooLongError
+from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.serve.models.steps import StepRunner
 
 if TYPE_CHECKING:
@@ -14,7 +16,10 @@ if TYPE_CHECKING:
 
     from weft.embed import Embedder
     from weft.embed.cutting import TokenIds
+    from weft.pictures import Patches, PictureLimits
     from weft.runtime import Adapters
+
+PICTURES = "\0pictures"  # the place of an adapter's name in steps of the other tower; no adapter is called so
 
 
 class EmbedRunner(StepRunner):
@@ -25,12 +30,30 @@ class EmbedRunner(StepRunner):
     def __init__(self, embedder: Embedder, *, waiting: int) -> None:
         self.embedder = embedder
         self._whole = whole = embedder.at(None)
-        super().__init__(
-            embedder,
-            lambda ids, adapter: whole.encode_ids(ids, adapter=adapter),
-            width=whole.dimension,
-            waiting=waiting,
-        )
+        super().__init__(embedder, self._made, width=whole.dimension, waiting=waiting)
+        # One thread: decoding takes the memory of one picture, however many requests have some.
+        self._pictures = ThreadPoolExecutor(1, "weft-pictures") if embedder.sees else None
+
+    def _made(self, sequences: list[Any], adapter: str | None) -> np.ndarray:
+        if adapter == PICTURES:
+            return self._whole.sight.tower.vectors(sequences)
+        return self._whole.encode_ids(sequences, adapter=adapter)
+
+    async def patches(self, file: bytes, limits: PictureLimits) -> Patches:
+        """The patches of a picture, decoded by another thread."""
+        if self._pictures is None:
+            raise UnsupportedError("embed", "this model embeds texts only")
+        work = partial(self._whole.sight.patches, file, limits)
+        return await asyncio.get_running_loop().run_in_executor(self._pictures, work)
+
+    async def picture_vectors(self, pictures: Sequence[Patches]) -> tuple[np.ndarray, float]:
+        """As `vectors`, of pictures."""
+        return await self._steps.rows(pictures, PICTURES)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._pictures is not None:
+            self._pictures.shutdown()
 
     @property
     def adapters(self) -> Adapters:

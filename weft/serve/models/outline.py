@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import InputError
 from weft.frozen import frozen
 from weft.serve.models.digest import digest_of
-from weft.serve.settings import ModelSpec
+from weft.serve.settings import Limits, ModelSpec
 
 if TYPE_CHECKING:
     from weft.generate.choice.defaults import Defaults
@@ -92,6 +92,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     """Outline a model from its files, reading only pieces of them."""
     from weft.classify.classifier import is_classifier
     from weft.embed.recipe import embeds
+    from weft.embed.seeing import model_folder, sees
     from weft.rerank.classifier import Labels, label_count
     from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
@@ -100,7 +101,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     if is_classifier(spec.source):
         return _outline_of_head(spec, offline)
     located = locate(spec.source, offline=offline, progress=False)
-    checkpoint = open_checkpoint(located.path)
+    checkpoint = open_checkpoint(model_folder(located.path))
     digest, facts = digest_of(located.path), facts_of(checkpoint, located)
     method = stated_method(checkpoint, located)
     if method == "classifier" and "label" not in spec.options and label_count(checkpoint) > 1:
@@ -113,23 +114,28 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
         except InputError as error:
             raise error.but(where=f"models.{spec.name} in the --config file") from None
         return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest, facts)
-    if not embeds(checkpoint, located.entry):
+    if not sees(checkpoint) and not embeds(checkpoint, located.entry):
         from weft.generate.choice.defaults import model_defaults
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, **{**options_for(spec, "generate"), "bind": False})
         defaults = model_defaults(checkpoint.generation, located.entry)
         return Outline("generate", decoder.memory_plan(), decoder.max_context, digest, facts, defaults)
-    from weft.embed.recipe import read_recipe
-    from weft.runtime import Encoder
+    from weft.embed.seeing import recipe_of
+    from weft.runtime import Encoder, open_tower
 
     options = options_for(spec, "embed")
-    recipe = read_recipe(checkpoint, located.entry, options.get("pooling")).with_prompts(options.get("prompts", {}))
+    recipe = recipe_of(checkpoint, located.entry, options.get("pooling"), located.path)
+    recipe = recipe.with_prompts(options.get("prompts", {}))
     head = recipe.head(options.get("normalise", recipe.normalise))
     computed = {name: options[name] for name in ("compute", "threads") if name in options}
     encoder = Encoder(recipe.with_dense(checkpoint), head, **computed)
     most = min(recipe.max_tokens, encoder.max_tokens)
-    return Outline("embed", dict(encoder.memory_plan(512)), most, digest, facts)
+    used = dict(encoder.memory_plan(512))
+    if (tower := open_tower(checkpoint.path) if sees(checkpoint) else None) is not None:
+        used["weights"] += tower.size_bytes
+        used["work"] += 4 * Limits().picture_pixels  # while a picture is decoded
+    return Outline("embed", used, most, digest, facts)
 
 
 def _outline_of_head(spec: ModelSpec, offline: bool) -> Outline:

@@ -121,6 +121,8 @@ def _loaded_from(source: str, entry: Entry) -> Any:
 
     embedder = Embedder(source, **options)
     _ = embedder.fingerprint  # every answer carries it: computed here, where no request waits
+    if embedder.sees:
+        _ = embedder.sight.tower
     return embedder
 
 

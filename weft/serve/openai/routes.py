@@ -32,7 +32,7 @@ ROUTES = [
         "POST",
         "/v1/embeddings",
         embed,
-        "Vectors of texts",
+        "Vectors of texts and pictures",
         body=schemas.EmbeddingRequest,
         answer=answers.Embeddings,
         work="embed",

@@ -184,9 +184,27 @@ class CompletionRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
     best_of: Annotated[int, Meta(ge=1, le=MAX_ANSWERS)] | None = None
 
 
+EMBEDDED = Meta(min_length=1, max_length=1 << 20)
+
+
+class ImageUrl(Struct, kw_only=True):
+    url: str
+    detail: ShortText | None = None
+
+
+class EmbeddingItem(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A text or a picture: {"text": …}, {"image": …} as Jina and Azure have it, or a part of a chat's content."""
+
+    text: str | None = None
+    image: str | None = None
+    image_url: str | ImageUrl | None = None
+    type: Literal["text", "image", "image_url", "input_text", "input_image"] | None = None
+
+
 class EmbeddingRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     model: Name
-    input: str | Annotated[list[TokenId | str | Ids], Meta(min_length=1, max_length=1 << 20)]
+    input: str | EmbeddingItem | Annotated[list[TokenId | str | Ids | EmbeddingItem], EMBEDDED]
+    modality: Literal["text", "image"] | None = None  # Infinity's: what strings are
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
     # weft's own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from weft.serve.http.routes import Context
     from weft.serve.models.embedder import EmbedRunner
     from weft.serve.work.tracking import Call
+
+    # Vectors, the seconds that they waited, and tokens.
+    Compute = Callable[[], Awaitable[tuple[np.ndarray, float, int]]]
 
 FINGERPRINT = b"weft-fingerprint"  # a header
 
@@ -76,9 +79,21 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 async def embed_inputs(context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked) -> Vectors:
     """Vectors of texts, or of token ids, which are used unchanged."""
     runner, found, adapter = await _tokens_of(context, model, inputs, asked)
-    cut = _cut_to(runner, asked.dimensions)
+    cut = cut_to(runner, asked.dimensions)
     named = asked.adapter or adapter
-    made = await _embed(context, runner, model, found, named, asked.param, cut)
+    count = sum(map(len, found.ids))
+    check_tokens(context, count, asked.param)
+    context.call.prompt_tokens = count
+
+    async def compute() -> tuple[np.ndarray, float, int]:
+        return (*await runner.vectors(found.ids, named), count)
+
+    vectors, tokens = await timed(context, model, compute)
+    if context.serving.drift is not None and named is None:
+        context.serving.drift.offer(model, vectors)
+    vectors = shortened(vectors, cut)
+    fingerprint = cut.fingerprint.changed(adapter=None if named is None else cut.adapters.get(named).digest.hex())
+    made = Vectors(vectors, tokens, found.dropped, runner, context.call, fingerprint).with_header()
     if named is None:
         _offer(context, model, inputs, asked)
     return made
@@ -112,7 +127,7 @@ async def _tokens_of(
     check_count(context, len(inputs), asked.param)
     runner, adapter = await lease_embedder(context, model)
     if inputs and isinstance(inputs[0], str):
-        return runner, await _text_ids(context, runner, model, cast("list[str]", inputs), asked), adapter
+        return runner, await text_ids(context, runner, model, cast("list[str]", inputs), asked), adapter
     for name in ("prompt", "prompt_name", "truncate"):
         if getattr(asked, name) is not None:
             raise invalid("is only for texts; leave it out with token ids", name)
@@ -124,7 +139,7 @@ async def _tokens_of(
         raise fault_of(error.but(field=asked.param)) from None
 
 
-async def _text_ids(context: Context, runner: EmbedRunner, model: str, texts: Sequence[str], asked: Asked) -> TokenIds:
+async def text_ids(context: Context, runner: EmbedRunner, model: str, texts: Sequence[str], asked: Asked) -> TokenIds:
     name = asked.prompt_name
     if name is not None and asked.prompt is not None:
         raise invalid("cannot be combined with prompt", "prompt_name")
@@ -143,7 +158,7 @@ async def _text_ids(context: Context, runner: EmbedRunner, model: str, texts: Se
     return found
 
 
-def _cut_to(runner: EmbedRunner, dimensions: int | None) -> Embedder:
+def cut_to(runner: EmbedRunner, dimensions: int | None) -> Embedder:
     """The embedder with vectors of `dimensions` numbers; an error unless the model was trained for shorter vectors."""
     try:
         return runner.at(dimensions)
@@ -154,28 +169,19 @@ def _cut_to(runner: EmbedRunner, dimensions: int | None) -> Embedder:
         raise invalid(message, "dimensions") from None
 
 
-async def _embed(
-    context: Context,
-    runner: EmbedRunner,
-    model: str,
-    found: TokenIds,
-    adapter: str | None,
-    param: str,
-    cut: Embedder,
-) -> Vectors:
-    tokens = sum(map(len, found.ids))
-    check_tokens(context, tokens, param)
+async def timed(context: Context, model: str, compute: Compute) -> tuple[np.ndarray, int]:
+    """The vectors that `compute` makes and their count of tokens, with metrics."""
     call, metrics = context.call, context.serving.metrics
-    call.prompt_tokens = tokens
     metrics.count("te_request_count", model=model)
     started = time.monotonic()
     try:
         call.began = started
-        vectors, waited = await runner.vectors(found.ids, adapter)
+        vectors, waited, tokens = await compute()
     except Exception as error:
         fault = fault_of(error)
         metrics.count("te_request_failure", model=model, err=fault.code or str(fault.status))
         raise
+    call.prompt_tokens = tokens
     took = time.monotonic() - started
     metrics.count("te_request_success", model=model)
     metrics.observe("te_request_queue_duration", waited, model=model)
@@ -183,14 +189,15 @@ async def _embed(
     metrics.observe("te_request_duration", call.age_s, model=model)
     metrics.observe("te_request_input_length", tokens, model=model)
     call.finish_reason = "stop"
-    if context.serving.drift is not None and adapter is None:
-        context.serving.drift.offer(model, vectors)
-    if cut.dimension < vectors.shape[1]:
-        vectors = vectors[:, : cut.dimension]
-        vectors = _unit(vectors) if cut.fingerprint.normalise else vectors
-    with_adapter = None if adapter is None else cut.adapters.get(adapter).digest.hex()
-    fingerprint = cut.fingerprint.changed(adapter=with_adapter)
-    return Vectors(vectors, tokens, found.dropped, runner, call, fingerprint).with_header()
+    return vectors, tokens
+
+
+def shortened(vectors: np.ndarray, cut: Embedder) -> np.ndarray:
+    """Full vectors at the length of `cut`."""
+    if cut.dimension == vectors.shape[1]:
+        return vectors
+    vectors = vectors[:, : cut.dimension]
+    return _unit(vectors) if cut.fingerprint.normalise else vectors
 
 
 @frozen
