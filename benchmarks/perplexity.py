@@ -7,6 +7,10 @@ are llama.cpp's: side by side, the second half of each is scored (`weft eval ppl
 itself; that it finds the same tokens is part of the line. Keys and values are f32 and flash attention is off. PYTHON
 needs xllamacpp, which carries llama.cpp, gguf and numpy.
 
+`--program llama-perplexity` asks llama.cpp's own program instead, which is quicker where it was built for this machine.
+`--widen` tells a difference of files from one of arithmetic: PYTHON's gguf widens FILE.gguf to f32, so that nothing is
+rounded while it is computed; `same_values` says whether weft reads the same bits, and both engines score these values.
+
 `--type q4_k_m q8_0` first writes FILE.gguf with these types by `weft quantize`, into a folder that goes at the end, and
 measures what was written.
 """
@@ -15,6 +19,7 @@ import argparse
 import ctypes
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,10 +37,14 @@ def digest(ids: Any) -> str:
 
 
 def peer(given: argparse.Namespace) -> None:
-    """In the peer's interpreter: what llama.cpp finds for one file."""
+    """In the peer's interpreter: what llama.cpp finds for one file, or that file widened to f32."""
     sys.path.insert(0, str(ROOT / "tests" / "golden" / "generate"))
-    from make_llama_cpp import Llama
+    from make_llama_cpp import Llama, widen
 
+    if given.widened:
+        widen(given.files[0], given.widened)
+        print(json.dumps({"widened": given.widened}))
+        return
     llama = Llama(given.files[0])
     raw = Path(given.text).read_bytes()
     room = (ctypes.c_int32 * (len(raw) + 8))()
@@ -56,9 +65,20 @@ def peer(given: argparse.Namespace) -> None:
     print(json.dumps({"perplexity": float(np.exp(total / scored)), "targets": scored, "ids": digest(ids)}))
 
 
-def asked(given: argparse.Namespace, path: Path) -> dict[str, Any]:
+def told(given: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """What llama.cpp's own program prints."""
+    command = [given.program, "-m", str(path), "-f", given.text, "-c", str(given.window), "-t", str(given.threads)]
+    command += ["--chunks", str(given.tokens // given.window), "-fa", "off", "-ctk", "f32", "-ctv", "f32"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"Final estimate: PPL = ([0-9.]+)", done.stdout + done.stderr)
+    return {"perplexity": float(found[1])} if found else {"failed": done.stderr.strip().splitlines()[-1:]}
+
+
+def asked(given: argparse.Namespace, path: Path, *more: str) -> dict[str, Any]:
+    if given.program and not more:
+        return told(given, path)
     sizes = ["--tokens", str(given.tokens), "--window", str(given.window)]
-    command = [given.peer_python, __file__, given.text, str(path), "--peer", *sizes]
+    command = [given.peer_python, __file__, given.text, str(path), "--peer", *sizes, *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1:]}
@@ -81,6 +101,42 @@ def files(given: argparse.Namespace, folder: Path) -> Iterator[Path]:
             made.unlink()
 
 
+def same_values(a: Path, b: Path) -> bool:
+    """Whether all tensors of two files have the same bits in f32."""
+    from weft.weights import open_gguf
+
+    with open_gguf(a) as one, open_gguf(b) as other:
+        pairs = ((one[name].numpy(), other[name].numpy()) for name in one.tensors)
+        bits = (
+            (np.asarray(x, np.float32).view(np.uint32), np.asarray(y, np.float32).view(np.uint32)) for x, y in pairs
+        )
+        return one.tensors.keys() == other.tensors.keys() and all(np.array_equal(x, y) for x, y in bits)
+
+
+def scored(given: argparse.Namespace, path: Path, folder: Path) -> dict[str, Any]:
+    """The line of a file."""
+    from weft.measure import Perplexity, summed
+
+    options = {"window": given.window, "tokens": given.tokens, "llama": True, "threads": given.threads}
+    measuring = Perplexity(path, Path(given.text), compute=given.compute, **options)
+    ours, theirs = summed(measuring), asked(given, path)
+    line = {"file": path.name, "bytes": path.stat().st_size, "weft": ours.perplexity, "targets": ours.targets}
+    line |= {"compute": measuring.decoder.info["compute"], "llama.cpp": theirs.get("perplexity")}
+    if "perplexity" in theirs:
+        line["percent"] = 100 * (ours.perplexity / theirs["perplexity"] - 1)
+    if "ids" in theirs:
+        line["same_tokens"] = theirs["ids"] == digest(measuring.ids)
+    if given.widen:
+        wide = folder / "widened.gguf"
+        asked(given, path, "--widened", str(wide))
+        exact = summed(Perplexity(path, Path(given.text), compute="f32", kv_dtype="f32", **options)).perplexity
+        line |= {"same_values": same_values(path, wide), "weft_f32": exact}
+        line["llama.cpp_f32"] = asked(given, wide).get("perplexity")
+        line["percent_f32"] = 100 * (exact / (line["llama.cpp_f32"] or np.nan) - 1)
+        wide.unlink()
+    return {**line, **({"failed": theirs["failed"]} if "failed" in theirs else {})}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
@@ -91,24 +147,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compute")
     parser.add_argument("--type", nargs="*", default=[])
+    parser.add_argument("--program", help="llama-perplexity, asked instead of PYTHON's llama.cpp")
+    parser.add_argument("--widen", action="store_true", help="score the widened values, too")
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--widened", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.peer:
         peer(given)
         return
-    from weft.measure import Perplexity, summed
-
     with tempfile.TemporaryDirectory() as folder:
         for path in files(given, Path(folder)):
-            options = {"window": given.window, "tokens": given.tokens, "llama": True}
-            measuring = Perplexity(path, Path(given.text), threads=given.threads, compute=given.compute, **options)
-            ours, theirs = summed(measuring), asked(given, path)
-            line = {"file": path.name, "bytes": path.stat().st_size, "weft": ours.perplexity, "targets": ours.targets}
-            line |= {"compute": measuring.decoder.info["compute"], "llama.cpp": theirs.get("perplexity")}
-            if "perplexity" in theirs:
-                line["percent"] = 100 * (ours.perplexity / theirs["perplexity"] - 1)
-                line["same_tokens"] = theirs["ids"] == digest(measuring.ids)
-            print(json.dumps({**line, **({"failed": theirs["failed"]} if "failed" in theirs else {})}), flush=True)
+            print(json.dumps(scored(given, path, Path(folder))), flush=True)
 
 
 if __name__ == "__main__":

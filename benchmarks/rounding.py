@@ -4,7 +4,11 @@
 
 Prints a line of JSON for each file, which is written to a temporary folder. The reference is MODEL itself, in f32.
 The ways `llama.cpp` and `llama.cpp-importance` have the same plan, with blocks rounded by ggml-quants.c: `--peer` is a
-shared library of that (see tests/golden/encode/make_encode.py).
+shared library of that (see tests/golden/encode/make_encode.py). Named after `plain` or `importance` they take its file
+over instead of making it again.
+
+`--keep FOLDER` keeps what the reference says and the importance of columns for the next run with the same text and
+tokens. `--feedback-columns` leaves error feedback out where a matrix is wider: its cost grows with the square.
 """
 
 import argparse
@@ -13,6 +17,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +42,12 @@ def logits(path: Path, ids: np.ndarray, threads: int) -> Iterator[np.ndarray]:
 class Reference:
     """The model that all are compared with; what it says of each window is kept where it fits."""
 
-    def __init__(self, path: Path, ids: np.ndarray, threads: int) -> None:
-        self.path, self.ids, self.threads = path, ids, threads
+    def __init__(self, path: Path, ids: np.ndarray, threads: int, file: Path | None = None) -> None:
+        self.path, self.ids, self.threads, self.file = path, ids, threads, file
         self.kept: list[np.ndarray] = []
+        if file is not None and file.exists():
+            with np.load(file) as kept:
+                self.kept = [kept[name] for name in kept.files]
 
     def logits(self) -> Iterator[np.ndarray]:
         if self.kept:
@@ -49,13 +57,36 @@ class Reference:
             if len(self.ids) * one.shape[1] * 4 <= KEPT:
                 self.kept.append(one.astype(np.float32))
             yield one
+        if self.kept and self.file is not None:
+            np.savez(self.file, *self.kept)
 
 
-def measured(path: Path, reference: Reference) -> dict[str, float]:
+class Narrow(Calibration):
+    """A calibration whose feedback leaves wide matrices out."""
+
+    columns = 1 << 30
+
+    @property
+    def able(self) -> frozenset[str]:
+        narrow = {name for one in self._products if one.columns <= self.columns for name in one.tensors}
+        return super().able & narrow
+
+
+def importance_of(work: Calibration, file: Path | None) -> dict[str, np.ndarray]:
+    if file is not None and file.exists():
+        with np.load(file) as kept:
+            return dict(kept)
+    found = {name: one.mean for name, one in work.importance().items()}
+    if file is not None:
+        np.savez(file, **found)
+    return found
+
+
+def measured(own_logits: Iterator[np.ndarray], reference: Reference) -> dict[str, float]:
     ids = reference.ids
     loss = divergence = same = 0.0
     count = rows = 0
-    for number, (own, true) in enumerate(zip(logits(path, ids, reference.threads), reference.logits())):
+    for number, (own, true) in enumerate(zip(own_logits, reference.logits())):
         window = ids[number * WINDOW : number * WINDOW + WINDOW]
         loss -= float(own[np.arange(len(window) - 1), window[1:]].sum())
         divergence += float((np.exp(true) * (true - own)).sum())
@@ -65,7 +96,9 @@ def measured(path: Path, reference: Reference) -> dict[str, float]:
     return {name: round(float(value), 5) for name, value in found.items()}
 
 
-def rounded_by_peer(path: Path, model: Path, library: str, importance: dict[str, np.ndarray] | None) -> None:
+def rounded_by_peer(
+    path: Path, model: Path, library: str, importance: dict[str, np.ndarray] | None, threads: int
+) -> None:
     """The blocks of a file that was written of `model`, rounded again by llama.cpp; types and places stay."""
     loaded = ctypes.CDLL(library)
     with open_gguf(model) as source, open_gguf(path) as made, open(path, "r+b") as file:
@@ -78,8 +111,17 @@ def rounded_by_peer(path: Path, model: Path, library: str, importance: dict[str,
             out = np.empty(view.nbytes, np.uint8)
             function = getattr(loaded, "quantize_" + view.dtype.name.replace("_k", "_K"))
             function.restype = ctypes.c_size_t
-            places = [None if a is None else a.ctypes.data_as(ctypes.c_void_p) for a in (values, out, weights)]
-            function(places[0], places[1], ctypes.c_int64(len(values)), ctypes.c_int64(values.shape[1]), places[2])
+            size, some = view.nbytes // len(values), -(-len(values) // threads)
+
+            def part(first: int) -> None:
+                rows = values[first : first + some]  # noqa: B023  # done before the next matrix
+                places = [rows, out[first * size :], weights]  # noqa: B023
+                places = [None if a is None else a.ctypes.data_as(ctypes.c_void_p) for a in places]
+                shape = ctypes.c_int64(len(rows)), ctypes.c_int64(rows.shape[1])
+                function(places[0], places[1], *shape, places[2])  # noqa: B023
+
+            with ThreadPoolExecutor(threads) as team:
+                list(team.map(part, range(0, len(values), some)))
             file.seek(view._start)
             file.write(out.tobytes())
 
@@ -95,28 +137,33 @@ def main() -> None:
     parser.add_argument("--calibration-tokens", type=int, default=16384)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer", default="", help="a shared library of ggml-quants.c, for the ways of llama.cpp")
+    parser.add_argument("--keep", type=Path, help="a folder for what the reference says and for the importance")
+    parser.add_argument("--feedback-columns", type=int, default=1 << 30)
     given = parser.parse_args()
+    Narrow.columns = given.feedback_columns
     tokenizer = open_checkpoint(given.model).tokenizer()
     ids = np.asarray(tokenizer.encode(given.test.read_text(encoding="utf-8"))[: given.tokens], np.int32)
-    reference = Reference(given.model, ids, given.threads)
-    print(json.dumps({"type": "reference", **measured(given.model, reference)}), flush=True)
+    reference = Reference(given.model, ids, given.threads, given.keep and given.keep / "reference.npz")
+    print(json.dumps({"type": "reference", **measured(reference.logits(), reference)}), flush=True)
     text = given.calibration.read_text(encoding="utf-8")[: given.calibration_tokens * 12]
-    work = Calibration(given.model, text, tokens=given.calibration_tokens, threads=given.threads)
-    seen = {name: one.mean for name, one in work.importance().items()}
+    work = Narrow(given.model, text, tokens=given.calibration_tokens, threads=given.threads)
+    seen = importance_of(work, given.keep and given.keep / "importance.npz")
     with tempfile.TemporaryDirectory() as folder:
         for kind in given.types:
+            path = Path(folder) / f"{kind}.gguf"
             for way in given.ways:
-                path = Path(folder) / "out.gguf"
                 more = {} if way in ("plain", "llama.cpp") else {"importance": seen}
                 if way == "feedback":
                     more["feedback"] = work
                 began = time.perf_counter()
-                list(Quantising(given.model, path, type=kind, threads=given.threads, overwrite=True, **more))
+                if not (way.startswith("llama.cpp") and path.exists()):
+                    list(Quantising(given.model, path, type=kind, threads=given.threads, overwrite=True, **more))
                 if way.startswith("llama.cpp"):
-                    rounded_by_peer(path, given.model, given.peer, more.get("importance"))
+                    rounded_by_peer(path, given.model, given.peer, more.get("importance"), given.threads)
                 took = round(time.perf_counter() - began, 1)
                 row = {"type": kind, "way": way, "bytes": path.stat().st_size, "seconds": took}
-                print(json.dumps({**row, **measured(path, reference)}), flush=True)
+                print(json.dumps({**row, **measured(logits(path, ids, given.threads), reference)}), flush=True)
+            path.unlink()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import tiny_integers
 from tiny_integers import CONFIG, IDS
 
 KINDS = [("int8", None, "q8_0"), ("int4", 32, "q4_0"), ("int4", 64, "q4_0"), ("int4-asym", 32, "q4_z")]
+KINDS += [("int4", "row", "q4_0"), ("int4-asym", "row", "q4_z")]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,8 @@ def test_a_folder_reads_back_as_it_was_rounded(kind, group, block, source, tmp_p
             assert view.dtype.name == ("f16" if values.ndim > 1 else "f32") and one.lost < 1e-6
             continue
         bits, symmetric = (8 if kind == "int8" else 4), kind != "int4-asym"
-        found = rounded(values, bits=bits, group=group, symmetric=symmetric)
+        columns = None if group == "row" else group
+        found = rounded(values, bits=bits, group=columns, symmetric=symmetric)
         assert view.dtype.name == block and np.array_equal(view.numpy(), found.dense()), one.name
         lost = ((values.astype(np.float64) - view.numpy()) ** 2).sum() / (values.astype(np.float64) ** 2).sum()
         assert one.lost == pytest.approx(lost, rel=1e-6) and said["tensors"][one.name]["lost"] == one.lost
@@ -132,8 +134,11 @@ def test_threads_and_stops_change_no_byte(source, tmp_path) -> None:
 def test_wrong_input_is_named(source, tmp_path) -> None:
     with pytest.raises(InputError, match="int8 has one scale"):
         QuantisingFolder(source, tmp_path / "x", type="int8", group=32)
-    with pytest.raises(InputError, match="32, 64, 128"):
-        QuantisingFolder(source, tmp_path / "x", type="int4", group=48)
+    with pytest.raises(InputError, match="int8 has one scale"):
+        QuantisingFolder(source, tmp_path / "x", type="int8", group="row")
+    for group in (48, "rows"):
+        with pytest.raises(InputError, match="32, 64, 128 and row"):
+            QuantisingFolder(source, tmp_path / "x", type="int4", group=group)
     with pytest.raises(InputError, match="exists"):
         QuantisingFolder(source, source.parent, type="int4")
     with pytest.raises(UnsupportedError, match="not a Hugging Face folder"):
@@ -155,6 +160,12 @@ def test_the_command_writes_a_folder(source, tmp_path) -> None:
     assert open_checkpoint(tmp_path / "out").tensors["model.layers.0.mlp.up_proj.weight"].view.dtype.name == "q4_0"
     code, said = run("--type", "int4", "--group", 32)
     assert code == 2 and "exists" in said
+    code, said = run("--type", "int4", "--group", "row", "--force")
+    about = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    weights = about["config_groups"]["group_0"]["weights"]
+    assert code == 0 and (weights["strategy"], weights["group_size"]) == ("channel", None)
+    code, said = run("--type", "int4", "--group", "column", "--force")
+    assert code == 2 and "32, 64, 128 and row" in said
     code, said = run("--type", "int8", "--force")
     assert code == 0 and MANIFEST in said
     code, said = run("--type", "int4", "--tensor", "up_proj=q8_0", "--force")

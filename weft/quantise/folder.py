@@ -33,6 +33,7 @@ from weft.weights.rotation import refuse_rotated
 MANIFEST = "weft-quantised.json"
 FOLDER_TYPES = {"int8": (8, True), "int4": (4, True), "int4-asym": (4, False)}
 GROUPS = (32, 64, 128)
+ROW = "row"  # as a group: one scale a row
 WEIGHTS = (
     ".safetensors",
     ".safetensors.index.json",
@@ -62,16 +63,18 @@ class Scheme:
     group: int | None
 
 
-def make_scheme(type: str, group: int | None = None) -> Scheme:
-    """int8 has one scale a row; 4 bits have groups, of 64 unless said otherwise."""
+def make_scheme(type: str, group: int | str | None = None) -> Scheme:
+    """int8 has one scale a row; 4 bits have groups, of 64 unless said otherwise, or "row"."""
     if type not in FOLDER_TYPES:
         raise InputError("quantize", f"must be one of {', '.join(FOLDER_TYPES)}", field="type", given=type)
     bits, symmetric = FOLDER_TYPES[type]
     if bits == 8 and group is not None:
         raise InputError("quantize", "int8 has one scale a row", field="group", given=group, advice="leave --group out")
-    if bits == 4 and group not in (None, *GROUPS):
-        raise InputError("quantize", f"must be one of {', '.join(map(str, GROUPS))}", field="group", given=group)
-    return Scheme(type, bits, symmetric, (group or 64) if bits == 4 else None)
+    if group not in (None, ROW, *GROUPS):
+        what = f"must be one of {', '.join(map(str, GROUPS))} and {ROW}"
+        raise InputError("quantize", what, field="group", given=group)
+    columns = None if bits == 8 or group == ROW else int(group or 64)
+    return Scheme(type, bits, symmetric, columns)
 
 
 @frozen(eq=False)
@@ -100,7 +103,7 @@ class QuantisingFolder:
         output: str | os.PathLike[str],
         *,
         type: str,
-        group: int | None = None,
+        group: int | str | None = None,
         rotate: str | None = None,
         seed: int = 0,
         threads: int = 1,

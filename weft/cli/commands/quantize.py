@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--group",
-    type=click.IntRange(1),
     metavar="COLUMNS",
-    help="Columns that share a scale, for int4 and int4-asym: 32, 64 or 128.  [default: 64]",
+    help="Columns that share a scale, for int4 and int4-asym: 32, 64, 128, or row for all of a row.  [default: 64]",
 )
 @click.option(
     "--rotate",
@@ -96,7 +95,7 @@ def command(
     model: str,
     output: Path,
     kind: str | None,
-    group: int | None,
+    group: str | None,
     rotate: str | None,
     exceptions: tuple[str, ...],
     size: str | None,
@@ -146,7 +145,7 @@ def command(
     if kind in FOLDER_TYPES:
         only = {"tensor": exceptions, "size": size, "max_loss": max_loss, "calibrate": calibrate, "imatrix": imatrix}
         _no_gguf(**only, feedback=feedback, report=report)
-        work = QuantisingFolder(place, output, type=str(kind), group=group, rotate=rotate, **more)
+        work = QuantisingFolder(place, output, type=str(kind), group=_columns(group), rotate=rotate, **more)
     else:
         seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
         work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
@@ -217,8 +216,12 @@ def _check_rotation(work: QuantisingFolder) -> None:
         screen.note(f"the model tied {HEAD} to {EMBEDDING}; rotated they differ, and both are written")
 
 
+def _columns(group: str | None) -> int | str | None:
+    return int(group) if group is not None and group.isdecimal() else group
+
+
 def _check_choice(
-    kind: str | None, size: str | None, max_loss: float | None, group: int | None, rotate: str | None
+    kind: str | None, size: str | None, max_loss: float | None, group: str | None, rotate: str | None
 ) -> None:
     from weft.errors import InputError
 
