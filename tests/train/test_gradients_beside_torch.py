@@ -43,6 +43,8 @@ NOT_COMPARED = {
         ("clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
         "training models of texts and pictures is refused, see tests/pictures/test_embedding_pictures.py",
     ),
+    **dict.fromkeys(("idefics3", "smolvlm"), "the text part, which is trained, is a llama"),
+    "idefics3_vision": "pictures are not trained",
     "mpnet": "its attention has biases by distance, which have no gradient: training it is refused",
 }
 

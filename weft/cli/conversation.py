@@ -1,18 +1,22 @@
-"""A conversation: the system prompt, the messages, and the JSON file they are saved in."""
+"""A conversation: the system prompt, the messages and their pictures, and the JSON file they are saved in."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from weft.errors import InputError, NotFoundError
 
 ROLES = ("system", "user", "assistant")
 FILE_LIMIT = 64 << 20
 
-Message = dict[str, str]
+Message = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
@@ -27,7 +31,7 @@ class Conversation:
         """All messages, the system prompt first, as a chat template takes them."""
         return ([{"role": "system", "content": self.system}] if self.system else []) + self.turns
 
-    def say(self, role: str, content: str) -> None:
+    def say(self, role: str, content: str | list[dict[str, str]]) -> None:
         self.turns.append({"role": role, "content": content})
 
     def take_back(self) -> None:
@@ -73,5 +77,30 @@ class Conversation:
         return cls(first, turns)
 
 
+def images() -> Callable[[F], F]:
+    """`--image FILE`, several times: pictures for a model that sees."""
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    text = "A picture (PNG, JPEG, WebP, GIF, BMP) for a model that sees, such as SmolVLM; may be repeated."
+    return click.option("--image", "images", multiple=True, type=kind, help=text)
+
+
+def with_images(text: str, images: Sequence[Path]) -> Any:
+    """The content of a message: the text, or its parts where it has pictures, which come first."""
+    if not images:
+        return text
+    shown = [{"type": "image", "image": str(image.resolve())} for image in images]
+    return [*shown, {"type": "text", "text": text}]
+
+
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("role") in ROLES and isinstance(value.get("content"), str)
+    if not isinstance(value, dict) or value.get("role") not in ROLES:
+        return False
+    content = value.get("content")
+    if value["role"] != "user" or not isinstance(content, list):
+        return isinstance(content, str)
+    return bool(content) and all(map(_is_part, content))
+
+
+def _is_part(value: Any) -> bool:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind in ("text", "image") and isinstance(value.get(kind), str)

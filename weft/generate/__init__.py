@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from weft.generate.result import TokenLogprob as TokenLogprob
     from weft.generate.result import Usage as Usage
     from weft.generate.session import Session as Session
+    from weft.generate.sight.prompt import Prompt as Prompt
+    from weft.generate.sight.prompt import Seen as Seen
 
 _HOMES = {
     "AsyncEngine": "aio",
@@ -40,9 +42,11 @@ _HOMES = {
     "Handle": "handle",
     "Model": "model",
     "Piece": "result",
+    "Prompt": "sight.prompt",
     "Request": "request",
     "Session": "session",
     "Sampling": "choice.sampling",
+    "Seen": "sight.prompt",
     "Stats": "result",
     "TextStream": "decoder",
     "Timings": "result",

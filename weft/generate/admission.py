@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.generate.grammar import Compiled, Vocabulary
 
 MARKS = ("<think>", "</think>")
+SEES = "use a model that reads pictures: `weft list --models`"
 
 
 class Admission:
@@ -48,6 +49,7 @@ class Admission:
     def admit(self, request: Request) -> Admitted:
         """The request with its limits; raises an error if it can never run."""
         self._check_ids(request)
+        self._check_pictures(request)
         if request.stop and self._tokenizer is None:
             raise InputError(
                 "engine", "needs a tokenizer, which this engine lacks", field="stop", advice="give stop_ids"
@@ -88,6 +90,25 @@ class Admission:
                 bad = next(i for i in ids if not 0 <= i < self._decoder.vocab_size)
                 limit = f"has token id {bad}; the model's ids are 0 to {self._decoder.vocab_size - 1}"
                 raise InputError("engine", limit, field=name)
+
+    def _check_pictures(self, request: Request) -> None:
+        """Every place of a picture has one, and only such places have; the vectors are of the model's size."""
+        token = getattr(self._decoder, "picture_token", None)
+        if request.pictures:
+            size = getattr(self._decoder, "vector_size", 0)
+            if not size or token is None:
+                raise UnsupportedError("engine", "this model does not see", field="pictures", advice=SEES)
+            wrong = next((one for one in request.pictures if one.vectors.shape[1] != size), None)
+            if wrong is not None:
+                what = f"must be vectors of {size} numbers, not {wrong.vectors.shape[1]}"
+                raise InputError("engine", what, field="pictures")
+        if token is None or (not request.pictures and token not in request.prompt):
+            return
+        seen = {place for one in request.pictures for place in range(one.at, one.end)}
+        odd = next((i for i, id in enumerate(request.prompt) if (id == token) != (i in seen)), None)
+        if odd is not None:
+            what = f"has token {request.prompt[odd]} at place {odd}, where {'a' if odd in seen else 'no'} picture is"
+            raise InputError("engine", what, field="prompt", advice=f"pictures are tokens of id {token}, and no others")
 
     def _sizes(self, request: Request) -> tuple[tuple[int, ...], int]:
         """The prompt after truncation, and the most tokens that may be generated."""

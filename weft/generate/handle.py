@@ -13,6 +13,7 @@ from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
 from weft.generate.sequence import Sequence
+from weft.generate.sight.prompt import Prompt
 
 if TYPE_CHECKING:
     from weft.generate.engine import Engine
@@ -98,7 +99,8 @@ def make_request(prompt_ids: ListOf[int], **options: Any) -> Request:
         known = ", ".join(sorted(_SAMPLING | _REQUEST))
         raise InputError("generate", f"unknown option {', '.join(unknown)}", advice=f"options are {known}")
     sampling = Sampling(**{name: options.pop(name) for name in options.keys() & _SAMPLING})
-    return Request(tuple(prompt_ids), sampling, **options)
+    pictures = prompt_ids.pictures if isinstance(prompt_ids, Prompt) else ()
+    return Request(tuple(prompt_ids), sampling, **{"pictures": pictures, **options})
 
 
 def generate(engine: Engine, prompt_ids: ListOf[int], **options: Any) -> Generation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 from weft.errors import InputError, UnsupportedError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.generate.engine import Engine
     from weft.generate.result import Generation, Piece
     from weft.generate.session import Session
+    from weft.generate.sight.eyes import Eyes
     from weft.graph import Program
     from weft.runtime.adapters import Adapters
     from weft.text import Template, Tokenizer
@@ -153,7 +154,13 @@ class Model:
 
     @overload
     def generate(
-        self, prompt: str | Sequence[int], *, suffix: str | None = ..., parse_special: bool = ..., **options: Any
+        self,
+        prompt: str | Sequence[int],
+        *,
+        suffix: str | None = ...,
+        parse_special: bool = ...,
+        images: Sequence[Any] = ...,
+        **options: Any,
     ) -> Generation: ...
 
     @overload
@@ -166,7 +173,15 @@ class Model:
         **options: Any,
     ) -> list[Generation]: ...
 
-    def generate(self, prompt: Any, *, suffix: str | None = None, parse_special: bool = True, **options: Any) -> Any:
+    def generate(
+        self,
+        prompt: Any,
+        *,
+        suffix: str | None = None,
+        parse_special: bool = True,
+        images: Sequence[Any] = (),
+        **options: Any,
+    ) -> Any:
         """Continue `prompt` (text or ids), or each of a list of prompts, many at once: then the results are a list.
 
         Options: max_tokens, min_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, typical_p,
@@ -177,14 +192,16 @@ class Model:
 
         Special tokens written in the prompt are read as such unless `parse_special` is False; for a message that
         somebody typed use `chat`, in which they are always text. With a `suffix` the result is the text between prompt
-        and suffix, from a model that can fill in the middle; both are then plain text.
+        and suffix, from a model that can fill in the middle; both are then plain text. `images` are pictures (`chat`
+        says of which kinds), for a model that sees and one prompt: they take the places of the model's mark in it
+        (<image>), or come first where it has none.
         """
         from weft.generate.handle import generate_all, make_request
 
         many = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], str | Sequence)
-        prompts = prompt if many else [prompt]
+        prompts = prompt if many and not images else [prompt]
         options = self.with_ends(suffix, options)
-        requests = (make_request(self.prompt_ids(one, suffix, parse_special), **options) for one in prompts)
+        requests = (make_request(self.prompt_ids(one, suffix, parse_special, images), **options) for one in prompts)
         found = list(generate_all(self.engine, requests))
         results = [several if options.get("n", 1) != 1 else several[0] for several in found]
         return results if many else results[0]
@@ -195,12 +212,13 @@ class Model:
         *,
         suffix: str | None = None,
         parse_special: bool = True,
+        images: Sequence[Any] = (),
         **options: Any,
     ) -> Iterator[Piece]:
         """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
         from weft.generate.handle import stream
 
-        ids = self.prompt_ids(prompt, suffix, parse_special)
+        ids = self.prompt_ids(prompt, suffix, parse_special, images)
         return stream(self.engine, ids, **self.with_ends(suffix, options))
 
     def session(self, **options: Any) -> Session:
@@ -219,6 +237,12 @@ class Model:
         **options: Any,
     ) -> Any:
         """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's.
+
+        For a model that sees, content may be a list of parts, pictures among texts, in any order:
+        [{"type": "image", "image": picture}, {"type": "text", "text": "What is this?"}]. A picture is a path (a string
+        or a Path), bytes of a file, a data: URL, a PIL image or an array uint8 [rows, cols, 3]; {"type": "image_url",
+        "image_url": {"url": ...}} is read too. Strings are paths of this machine: a server passes bytes. `chat_ids`
+        makes a `Prompt` of such messages: a list of ids that has its pictures with it, for `make_request`, `Request`.
 
         The model may call the `tools`, must call one ("required", or the name of one) or is not told of them ("none"):
         `tool_choice`. A grammar holds calls to the model's own format and to the tools' schemas. `variables` are set in
@@ -287,9 +311,10 @@ class Model:
         Where the chat template has no way to write tools, they are described in the system message, and calls and
         results are written as text: `needs_generic_tools`.
         """
+        from weft.generate.sight.parts import as_parts, taken_out
         from weft.text.calls.formats import formats_of
         from weft.text.calls.history import fitted
-        from weft.text.chat import encode_chat
+        from weft.text.chat import choose_template, encode_chat
         from weft.text.prompts.generic_tools import needs_generic_tools, with_generic_tools
 
         tokenizer = self.tokenizer
@@ -301,15 +326,43 @@ class Model:
             what, advice = "cannot be set as a template variable", "pass messages= and tools= to chat() instead"
             raise InputError("chat", what, field=repr(wrong)[:80], advice=advice)
         template = self.chat_template
+        messages, pictures = taken_out(messages)
+        looks = self._eyes_for(pictures).look(pictures) if pictures else []
+
+        def encode(written: Messages, tools: list[Any] | None = None) -> list[int]:
+            if self.eyes is None:
+                return encode_chat(tokenizer, template, written, tools=tools, **given)
+            expanded = partial(self.eyes.expanded, looks=looks) if looks else None
+            parts = as_parts(written, choose_template(template, tools))
+            ids = encode_chat(tokenizer, template, parts, tools=tools, rewrite=expanded, **given)
+            return self.eyes.prompt(ids, looks) if looks else ids
+
         if not needs_generic_tools(template, messages, tools):
-            written = fitted(messages, formats_of(template).tools)
-            return encode_chat(tokenizer, template, written, tools=tools, **given)
+            return encode(fitted(messages, formats_of(template).tools), tools)
         try:
-            return encode_chat(tokenizer, template, with_generic_tools(messages, tools), **given)
+            return encode(with_generic_tools(messages, tools))
         except InputError:  # a template may refuse a system message that the caller did not write
             if not tools or any(message["role"] == "system" for message in messages):
                 raise
-            return encode_chat(tokenizer, template, with_generic_tools(messages, tools, system=False), **given)
+            return encode(with_generic_tools(messages, tools, system=False))
+
+    @cached_property
+    def eyes(self) -> Eyes | None:
+        """What reads pictures; None for a model that does not see."""
+        from weft.generate.sight.eyes import eyes_of
+
+        return eyes_of(self.decoder)
+
+    def prepare_images(self, images: Sequence[Any]) -> None:
+        """Read pictures as `chat` will: an error if one cannot be read, or the model does not see."""
+        self._eyes_for(images).look(images)
+
+    def _eyes_for(self, pictures: Sequence[Any]) -> Eyes:
+        if self.eyes is None:
+            what = f"{self._located.spec} does not see, and there are {len(pictures)} pictures"
+            advice = "use a model that reads pictures, such as SmolVLM, from its folder"
+            raise UnsupportedError("chat", what, field="pictures", advice=advice)
+        return self.eyes
 
     @cached_property
     def chat_template(self) -> Template:
@@ -326,12 +379,23 @@ class Model:
         if self.decoder.own_adapter is not None:
             what = "logits are computed without adapters, and this model has one of its own"
             raise UnsupportedError("generate", what, advice="use generate with prompt_logprobs, or `weft merge`")
+        if getattr(ids, "pictures", ()):
+            what = "logits are computed of ids, and this prompt has pictures"
+            raise UnsupportedError("generate", what, advice="use generate with prompt_logprobs")
         return self.decoder.logits(ids)
 
     def prompt_ids(
-        self, prompt: str | Sequence[int], suffix: str | None = None, parse_special: bool = True
+        self,
+        prompt: str | Sequence[int],
+        suffix: str | None = None,
+        parse_special: bool = True,
+        images: Sequence[Any] = (),
     ) -> Sequence[int]:
-        """The ids of a raw prompt; with a `suffix`, of the text to fill in between the two."""
+        """The ids of a raw prompt; with a `suffix`, of the text to fill in between the two; with `images`, a Prompt."""
+        if images:
+            if not isinstance(prompt, str) or suffix is not None:
+                raise InputError("generate", "must be one text, without a suffix, if there are images", field="prompt")
+            return self._eyes_for(images).prompt_ids(prompt, images, self.tokenizer)
         if suffix is not None:
             from weft.text.prompts.infill import infill_ids
 

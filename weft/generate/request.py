@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import InputError, TooLongError
 from weft.frozen import frozen
 from weft.generate.choice.sampling import Sampling
+from weft.generate.sight.prompt import Prompt, Seen, checked
 
 MAX_STOPS = 16
 MAX_CHOICES = 128
@@ -37,6 +38,9 @@ class Request:
     Waiting requests start by higher `priority` first, and `tenant`s share the engine fairly. Pages of the KV cache are
     shared only between requests with the same `salt`, and not at all with `prefix_cache` False. `show_special` writes
     special tokens out in the text.
+
+    `pictures` are the tokens of the prompt that are vectors (Seen), for models that see; a `Prompt`, which
+    `model.chat_ids` makes of messages with pictures, has them with it. Such a prompt is never truncated.
     """
 
     prompt: tuple[int, ...]
@@ -60,9 +64,12 @@ class Request:
     salt: str = ""
     prefix_cache: bool = True
     show_special: bool = False
+    pictures: tuple[Seen, ...] = ()
 
     def __post_init__(self) -> None:
+        pictures = self.pictures or (self.prompt.pictures if isinstance(self.prompt, Prompt) else ())
         object.__setattr__(self, "prompt", _ids("prompt", self.prompt))
+        object.__setattr__(self, "pictures", checked(pictures, len(self.prompt)))
         object.__setattr__(self, "stop_ids", _ids("stop_ids", self.stop_ids))
         object.__setattr__(self, "stop", _stops(self.stop))
         if not self.prompt:
@@ -149,11 +156,12 @@ def fit(request: Request, context: int, limited_by: str) -> tuple[int, ...]:
     prompt = request.prompt
     if len(prompt) < context:
         return prompt
-    if request.truncate is None:
+    if request.truncate is None or request.pictures:
+        cut = "shorten it, or choose with truncate='left', 'middle' or 'right' where tokens are dropped"
         raise TooLongError(
             "request",
             f"has {len(prompt)} tokens, {limited_by} leaves room for {context - 1}",
-            advice="shorten it, or choose with truncate='left', 'middle' or 'right' where tokens are dropped",
+            advice="shorten it, or give fewer or smaller pictures" if request.pictures else cut,
             field="prompt",
             index=None,
             length=len(prompt),

@@ -19,9 +19,10 @@ from weft.generate.decoder import TextStream
 from weft.generate.request import Request
 from weft.generate.result import FinishReason, Generation, Piece, Timings, TokenLogprob, Usage
 from weft.generate.schedule import Progress, Work
+from weft.generate.sight.prompt import keyed
 from weft.runtime.paged.holding import Holding
 from weft.runtime.paged.pages import PAGE_TOKENS
-from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
+from weft.runtime.paged.prefix import Node, Prefixes
 from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_PAGES, NONE
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Sequence:
     def share_under(self, root: Node, prefixes: Prefixes) -> None:
         """Share the prompt's pages under `root`; the last token is always computed, for its logits."""
         self.root = root
-        self.text = token_bytes(self.tokens)
+        self.text = keyed(self.tokens, self.request.pictures)
         most = len(self.tokens) - 1
         if self.request.prompt_logprobs is not None:  # their logits must be computed too
             most = min(most, self.request.prompt_logprobs_from - 1)
@@ -188,7 +189,8 @@ class Sequence:
         count = len(self.nodes)
         if self.root is None or (count + 1) * PAGE_TOKENS > self.computed:
             return None
-        tokens = token_bytes(self.tokens[count * PAGE_TOKENS : (count + 1) * PAGE_TOKENS])
+        first = count * PAGE_TOKENS
+        tokens = keyed(self.tokens[first : first + PAGE_TOKENS], self.request.pictures, first)
         return (self.nodes[-1] if count else self.root), tokens, self.pages[count]
 
     def settle(self, start: int, stop: int) -> None:

@@ -197,8 +197,8 @@ def block(
 
 def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
-    x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
-    x = nn.scale(x, by=math.sqrt(cfg.hidden_size))
+    by = math.sqrt(cfg.hidden_size)
+    x = nn.token_inputs(step, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size, by=by)
     for layer in range(cfg.num_hidden_layers):
         x = layers(x, w / "layers" / layer, cfg, step, layer)
     return norm(nn.take_rows(x, step.rows), w / "norm", cfg)

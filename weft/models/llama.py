@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.nn import description as said
 
 KIND = "decoder"
-NAMES = Names(trunk="model.")
+NAMES = Names(trunk="model.", part={"model.text_model.": "model.", "lm_head.": "lm_head."})  # the part: in idefics3
 GGUF = Gguf(
     architecture="llama",
     model_type="llama",
@@ -232,7 +232,7 @@ def block(
 
 def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
-    x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
+    x = nn.token_inputs(step, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
         x = layers(x, w / "layers" / layer, cfg, step, layer)
     return nn.rms_norm(nn.take_rows(x, step.rows), w / "norm", cfg.rms_norm_eps)

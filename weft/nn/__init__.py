@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft.nn.layers import softcap as softcap
     from weft.nn.layers import take_rows as take_rows
     from weft.nn.layers import tied_linear as tied_linear
+    from weft.nn.layers import token_inputs as token_inputs
     from weft.nn.layers import unit_norm as unit_norm
     from weft.nn.learning import dropout as dropout
     from weft.nn.pooling import DenseLayer as DenseLayer
@@ -80,6 +81,7 @@ _HOMES = {
     "softcap": "layers",
     "take_rows": "layers",
     "tied_linear": "layers",
+    "token_inputs": "layers",
     "unit_norm": "layers",
     "unsupported": "config",
     "vectors": "pooling",

@@ -61,6 +61,21 @@ def embedding(
     return ops.embedding(ids, w.weight("weight", count, dim, part=part, columns=columns))
 
 
+def token_inputs(step: Step, w: Scope, count: int, dim: int, *, by: float | None = None) -> Tensor:
+    """What a decoder's tokens are: rows of the table [count, dim] by their ids, times `by` if that is given; where the
+    step has vectors, those in place of the rows of tokens whose type is 1.  -> [T, dim]
+
+    A row is multiplied by 1 and 0 is added, or the other way round: a token has the same bits in a step with vectors
+    and in one without.
+    """
+    x = embedding(step.ids, w, count, dim)
+    x = x if by is None else ops.scale(x, by=by)
+    if step.vectors is None:
+        return x
+    kept = x.trace.constant("tokens.kept", np.repeat(np.array([[1.0], [0.0]], np.float32), dim, axis=1))
+    return x * ops.embedding(step.types, kept) + step.vectors
+
+
 def sinusoids(step: Step, count: int, dim: int, *, first: int = 0, interleaved: bool = False) -> Tensor:
     """Fixed rows of sines and cosines by position: [T, dim]. Row r is that of position r + first.
 

@@ -46,7 +46,7 @@ MAX_TEMPLATE_BYTES = 1 << 20
 DESCRIBED = "description"  # the key of a config below which the content of weft.json is
 
 # What the config of a model with images says for its text part too.
-SHARED_BY_PARTS = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
+SHARED_BY_PARTS = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings", "image_token_id")
 
 
 @frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ from weft.runtime.memory import (
     least_pages,
     plan_context,
     plan_state,
+    traced_context,
 )
 from weft.runtime.paged.elements import pick_kv_dtype
 from weft.runtime.paged.fingerprint import fingerprint
@@ -96,6 +98,8 @@ class Decoder:
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
         self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
+        self._variants: dict[tuple[bool, bool], tuple[Prepared, Executable]] = {}
+        self.picture_token: int | None = checkpoint.config.get("image_token_id")  # the id of tokens that are pictures
         self.own_adapter: str | None = None  # for requests that name none
         if bind:
             self._bind()
@@ -139,7 +143,7 @@ class Decoder:
             raise UnsupportedError("load", what, advice="use weft.Embedder or `weft embed`")
         config = self.config
         with self.checkpoint.naming():
-            context = _traced_context(self._asked_context, config.positions, config.settled_positions)
+            context = traced_context(self._asked_context, config.positions, config.settled_positions)
         return {"vocab_size": config.vocab_size, "context": context}
 
     @property
@@ -218,10 +222,26 @@ class Decoder:
         """The same program with adapters."""
         return self._programs.prepared(self._options, self._build, self._facts, adapters=True)
 
+    def _seeing(self, adapters: bool) -> Prepared:
+        """The same program for steps in which some tokens are vectors, with adapters or without."""
+        options = (*self._options, "vectors")
+        return self._programs.prepared(options, self._build_seeing, self._facts, adapters=adapters)
+
     @cached_property
-    def _adapted_executable(self) -> Executable:
-        self.ready()
-        return self._programs.executable(self._adapted, {**self._states_of(self._adapted), **self.adapters.tables})
+    def vector_size(self) -> int:
+        """Numbers of a vector that a token may be, in place of its id: 0 where the model's file has no way for it."""
+        return self.config.hidden_size if "vectors" in self._seeing(False).inputs else 0
+
+    def _variant(self, adapted: bool, seeing: bool) -> tuple[Prepared, Executable]:
+        """The program of steps with adapters, or with vectors, or with both."""
+        if (adapted, seeing) not in self._variants:
+            self.ready()
+            prepared = self._seeing(adapted) if seeing else self._adapted
+            if seeing:
+                self._programs.load(prepared).finish()  # one constant more
+            states = {**self._states_of(prepared), **(self.adapters.tables if adapted else {})}
+            self._variants[adapted, seeing] = prepared, self._programs.executable(prepared, states)
+        return self._variants[adapted, seeing]
 
     @property
     def module(self) -> ModelModule:
@@ -242,8 +262,11 @@ class Decoder:
         """The planned program of one step."""
         return self.prepared.program
 
-    def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
-        step = self._traced(trace, facts)
+    def _build_seeing(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        return self._build(trace, w, facts, self.config.hidden_size)
+
+    def _build(self, trace: Trace, w: Scope, facts: Facts, vectors: int = 0) -> Mapping[str, Tensor]:
+        step = self._traced(trace, facts, vectors)
         if not self.has_draft_head:
             return {"logits": self.module.forward(w, self.config, step)}
         logits, hidden = self.module.forward_hidden(w, self.config, step)
@@ -394,11 +417,14 @@ class Decoder:
         return self._bound(step, lambda executable, arrays: executable.profile(arrays))
 
     def _bound(self, step: Step, run: Callable[[Executable, dict[str, Any]], Result]) -> Result:
-        """Call `run` with the right executable and inputs: the adapter program only if a sequence has an adapter."""
-        if step.adapters is not None and step.adapters.any():
-            with self.adapters.using(step.adapters):
-                return run(self._adapted_executable, step.arrays(self._adapted.inputs))
-        return run(self._executable, step.arrays(self.prepared.inputs))
+        """Call `run` with the right executable and inputs: the adapter program only if a sequence has an adapter, that
+        for vectors only if the step has some."""
+        adapted, seeing = step.adapters is not None and bool(step.adapters.any()), step.vectors is not None
+        if not adapted and not seeing:
+            return run(self._executable, step.arrays(self.prepared.inputs))
+        prepared, executable = self._variant(adapted, seeing)
+        with self.adapters.using(step.adapters) if adapted else nullcontext():
+            return run(executable, step.arrays(prepared.inputs))
 
     def logits(
         self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS, adapter: Adapter | None = None
@@ -458,18 +484,6 @@ def _pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str
     if not matrices <= {"f16", "bf16"}:
         return "f32"
     return "bf16" if "bf16" in fast else "f16" if "f16" in fast else "f32"
-
-
-def _traced_context(asked: int | None, model: int, settled: int) -> int:
-    """The context that a program is traced for. One past `settled` changes the positions of short texts too, so it must
-    be asked for."""
-    if asked is None:
-        return settled
-    if not 1 <= asked <= model:
-        raise InputError(
-            "load", f"must be 1 to {model} tokens, the most this model reads", field="context", given=asked
-        )
-    return asked
 
 
 def _eos_ids(checkpoint: Checkpoint, vocab_size: int) -> frozenset[int]:

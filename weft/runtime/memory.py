@@ -315,3 +315,15 @@ def _kind_and_bytes(checkpoint: Checkpoint, stack: WantedWeight) -> tuple[tuple[
 def _made(checkpoint: Checkpoint, name: str) -> bool:
     tensor = checkpoint.tensors.get(name)
     return tensor is not None and isinstance(tensor.view, MadeView)
+
+
+def traced_context(asked: int | None, model: int, settled: int) -> int:
+    """The context that a program is traced for. One past `settled` changes the positions of short texts too, so it must
+    be asked for."""
+    if asked is None:
+        return settled
+    if not 1 <= asked <= model:
+        raise InputError(
+            "load", f"must be 1 to {model} tokens, the most this model reads", field="context", given=asked
+        )
+    return asked

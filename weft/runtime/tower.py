@@ -39,8 +39,20 @@ class Patched(Protocol):
     def cols(self) -> int: ...
 
 
-def open_tower(folder: Path) -> Checkpoint | None:
-    """The picture tower of a model's folder as a checkpoint of its own; None for a model without one that weft runs."""
+def picture_tokens(config: Mapping[str, Any]) -> str | None:
+    """How a model with this config.json has pictures among its tokens: PICTURES of its file, None where it has none."""
+    return getattr(find_module(str(config.get("model_type"))), "PICTURES", None)
+
+
+# What a tower's Config reads of the outer config.
+OUTER = ("projection_dim", "scale_factor", "mm_tokens_per_image")
+
+
+def open_tower(folder: Path, text_hidden_size: int | None = None) -> Checkpoint | None:
+    """The picture tower of a model's folder as a checkpoint of its own; None for a model without one that weft runs.
+
+    `text_hidden_size` is that of the text part, for towers whose outputs are its tokens.
+    """
     from weft.weights import open_safetensors
 
     config = read_object(folder / "config.json", missing={})
@@ -51,7 +63,8 @@ def open_tower(folder: Path) -> Checkpoint | None:
     if not isinstance(said, dict):
         what = f"must be an object in a {config['model_type']}"
         raise FormatError("config.json", what, field="vision_config", given=said)
-    shared = {"projection_dim": config["projection_dim"]} if config.get("projection_dim") is not None else {}
+    shared = {name: config[name] for name in OUTER if config.get(name) is not None}
+    shared |= {"text_hidden_size": text_hidden_size} if text_hidden_size is not None else {}
     module = cast(Any, model_module(kind))
     weights = next(p for name in ("", ".index.json") if (p := folder / f"model.safetensors{name}").is_file())
     opened = open_safetensors(weights)
@@ -108,8 +121,12 @@ class Tower:
         self._normalise = normalise
         self.backend = open_backend(backend, threads=plan_threads(threads).count)
         self._programs = Programs(checkpoint, self.backend, compute=compute)
-        self._prepared = self._prepare("pictures", self._build)
+        self._prepared = self._first()
         self.dimension: int = self._prepared.facts["outputs"]
+
+    def _first(self) -> Prepared:
+        """The program of pictures."""
+        return self._prepare("pictures", self._build)
 
     @property
     def config(self) -> Any:
@@ -200,6 +217,64 @@ class Tower:
     def _places(self) -> Any:
         """The positions of a picture of so many rows and columns of patches, [rows x cols, hidden]."""
         return lru_cache(maxsize=64)(lambda rows, cols: resized_positions(self._table, rows, cols))
+
+
+class TokenTower(Tower):
+    """The tower of a model whose text part reads pictures: each is some tokens of the text, `tokens_of`."""
+
+    def _first(self) -> Prepared:
+        return self._prepare("hidden", self._build_hidden)
+
+    def _facts(self) -> dict[str, int]:
+        return {**super()._facts(), "block": self.config.block, "merged": self.config.merged}
+
+    @cached_property
+    def _hidden(self) -> Executable:
+        return self._programs.compile(self._prepared, {})
+
+    @cached_property
+    def _projection(self) -> tuple[Prepared, Executable]:
+        prepared = self._prepare("tokens", self._build_tokens)
+        return prepared, self._programs.compile(prepared, {})
+
+    def _build_tokens(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
+        from weft.nn.step import TracedStep
+
+        step = TracedStep(trace, vectors=facts["merged"])
+        return {"tokens": cast(Any, self._programs.module).projected(w, self.config, step)}
+
+    def count_of(self, picture: Patched) -> int:
+        """How many tokens of the text a picture is."""
+        return len(picture.values) // self._prepared.facts["block"] ** 2
+
+    def tokens_of(self, picture: Patched) -> np.ndarray:
+        """What the text part reads in place of ids, float32 [count, hidden of the text]."""
+        import numpy as np
+
+        hidden = self._hidden.run(self.step_of([picture]).arrays(self._prepared.inputs))["hidden"]
+        hidden = hidden.astype("f4", copy=False)[self._prepared.facts["class_tokens"] :]
+        averaged = cast(Any, self._programs.module).MERGED == "averaged"
+        blocks = in_blocks(hidden, picture.rows, picture.cols, self._prepared.facts["block"], averaged=averaged)
+        prepared, executable = self._projection
+        step = build_step([np.zeros(len(blocks), np.int32)], rows=np.zeros(0, np.int32), vectors=blocks)
+        found = executable.run(step.arrays(prepared.inputs))["tokens"]
+        return cast("np.ndarray", found.astype("f4", copy=False))
+
+
+def in_blocks(hidden: np.ndarray, rows: int, cols: int, side: int, *, averaged: bool) -> np.ndarray:
+    """Squares of `side` x `side` patches of [rows x cols, hidden], row by row: their states one after another, or the
+    mean of them, summed in that order."""
+    import numpy as np
+
+    size = hidden.shape[-1]
+    blocks = hidden.reshape(rows // side, side, cols // side, side, size).transpose(0, 2, 1, 3, 4)
+    blocks = np.ascontiguousarray(blocks).reshape(-1, side * side, size)
+    if not averaged:
+        return blocks.reshape(-1, side * side * size)
+    total = blocks[:, 0].copy()
+    for place in range(1, side * side):
+        total += blocks[:, place]
+    return total / np.float32(side * side)
 
 
 def resized_positions(table: np.ndarray, rows: int, cols: int) -> np.ndarray:

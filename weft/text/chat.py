@@ -170,9 +170,10 @@ def encode_chat(
     messages: Sequence[Message],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    rewrite: Callable[[str], str] | None = None,
     **kwargs: Any,
 ) -> list[int]:
-    """The ids of a conversation; arguments as for `render`.
+    """The ids of a conversation; arguments as for `render`. `rewrite` changes the rendered text before it is encoded.
 
     Only the template can write control tokens. The same text inside a message is encoded as ordinary text. So are added
     tokens that are not flagged special but that the template writes (`<think>`, `<tool_call>`), except in the
@@ -184,6 +185,7 @@ def encode_chat(
     chosen = choose_template(template, tools)
     guard = guarded(tokenizer, chosen, messages, tools)
     rendered = render(chosen, guard.messages, tools=guard.tools, **kwargs)
+    rendered = rendered if rewrite is None else rewrite(rendered)
     ids: list[int] = []
     for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
         encode = partial(tokenizer.encode, add_special=False, parse_special=True, parse_added=not is_text)

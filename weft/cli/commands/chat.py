@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import answer, asked, options, screen
-from weft.cli.conversation import Conversation
+from weft.cli.conversation import Conversation, with_images
+from weft.cli.conversation import images as image_option
 from weft.cli.typed import Typed
 from weft.errors import WeftError
 
@@ -20,6 +21,7 @@ HELP = """\
 /system TEXT    set the system prompt (without a text: remove it)
 /save FILE      write the conversation to a JSON file
 /load FILE      continue a saved conversation
+/image FILE     show the model a picture with the next message
 /stats          tokens, speed, context, sampling settings
 /quit           leave (also Ctrl-D)
 End a line with \\ or use ``` fences to write a message of several lines. Start a message with // to send a leading /.
@@ -29,18 +31,27 @@ Ctrl-C interrupts an answer."""
 @click.command(cls=options.Grouped)
 @click.argument("model", default=options.DEFAULT_GENERATOR)
 @click.option("--system", help="The system prompt.")
+@image_option()
 @options.variables()
 @click.option("--resume", metavar="FILE", help="Continue the conversation in this file, and save it there at the end.")
 @options.sampling(max_tokens=1024, defaults="the model's own, see `weft show`; else 0.7 with --top-p 0.9")
 @options.shape()
 @options.engine()
 @options.loading()
-def command(model: str, system: str | None, resume: str | None, variables: dict[str, Any], **settings: Any) -> None:
+def command(
+    model: str,
+    system: str | None,
+    images: tuple[Path, ...],
+    resume: str | None,
+    variables: dict[str, Any],
+    **settings: Any,
+) -> None:
     """Chat with a model (default: smollm2-135m-instruct).
 
-    Answers are printed as they are generated. /help lists the commands of the chat: /reset /system /save /load /stats
-    /quit. Each turn reuses the KV cache of the conversation so far. When the conversation outgrows the context, the
-    oldest question and answer are dropped, and the chat says so.
+    Answers are printed as they are generated. /help lists the commands of the chat: /reset /system /save /load /image
+    /stats /quit. Each turn reuses the KV cache of the conversation so far. When the conversation outgrows the context,
+    the oldest question and answer are dropped, and the chat says so. With --image, a model that sees (SmolVLM) reads
+    pictures with the first message.
 
     Sampling settings that are not given are those of the model's makers: from generation_config.json in its folder, or
     from the catalogue; else temperature 0.7 and top-p 0.9. `weft show MODEL` prints them.
@@ -53,6 +64,7 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
       weft chat --resume notes.json --prefix-dir ~/.cache/weft/prefixes
       weft chat --adapter ./my-lora --schema reply.schema.json
       weft chat --sampling frequency_penalty=0.5 --sampling min_tokens=20
+      weft chat ./SmolVLM-256M-Instruct --image photo.jpg
       echo "What is a loom?" | weft chat
     """
     settings["grammar"] = asked.grammar(settings)
@@ -65,6 +77,8 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
     asked.prepare(loaded, settings)
     chat = Chat(loaded, conversation, variables, {**loaded.defaults.options, **settings})
+    for image in images:
+        chat.show(image)
     if chat.typed.watched:
         info = loaded.info
         screen.note(f"{model}: {info['context']} tokens of context, {info['threads']} threads. /help lists commands.")
@@ -90,6 +104,12 @@ class Chat:
         self.settings = settings
         self.typed = Typed()
         self.results: list[Generation] = []
+        self.images: list[Path] = []  # for the next message
+
+    def show(self, image: Path) -> None:
+        """Have a picture in the next message; an error if it cannot be read, or the model does not see."""
+        self.model.prepare_images([image])
+        self.images.append(image)
 
     def run(self) -> None:
         while True:
@@ -123,7 +143,7 @@ class Chat:
     def _answer(self, message: str) -> None:
         from weft.generate import make_request
 
-        self.conversation.say("user", message)
+        self.conversation.say("user", with_images(message, self.images))
         said = ""
         try:
             handle = self.model.engine.submit(make_request(self._fitting_ids(), **self.settings))
@@ -132,6 +152,7 @@ class Chat:
             said = result.text
         finally:
             if said:
+                self.images = []
                 self.conversation.say("assistant", said)
             else:
                 self.conversation.take_back()  # the next prompt must not hold a question without its answer
@@ -154,7 +175,7 @@ class Chat:
 
     def _command(self, name: str, text: str) -> bool:
         text = text.strip()
-        if name in ("/save", "/load") and not text:
+        if name in ("/save", "/load", "/image") and not text:
             screen.note(f"{name} needs a file name")
         elif name == "/quit":
             return False
@@ -172,6 +193,9 @@ class Chat:
         elif name == "/load":
             self.conversation = Conversation.load(Path(text).expanduser())
             screen.note(f"{len(self.conversation.messages)} messages loaded from {text}")
+        elif name == "/image":
+            self.show(Path(text).expanduser())
+            screen.note(f"{text} goes with the next message")
         elif name == "/stats":
             self._print_stats()
         else:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli import asked, options, screen
+from weft.cli.conversation import images as image_option
+from weft.cli.conversation import with_images
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Handle
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     default=None,
     help="Read <|im_end|> in a raw prompt as the special token (default), or as plain text.",
 )
+@image_option()
 @click.option("--suffix", help="Fill in the text between the prompt and this suffix; for code models that can.")
 @options.variables()
 @options.sampling(max_tokens=256, defaults="0; with --chat the model's own, see `weft show`")
@@ -45,6 +49,7 @@ def command(
     raw: bool,
     parse_special: bool | None,
     suffix: str | None,
+    images: tuple[Path, ...],
     variables: dict[str, Any],
     as_json: bool,
     **settings: Any,
@@ -56,7 +61,7 @@ def command(
 
     A raw prompt is continued with the likeliest token each time (temperature 0), and special tokens written in it, such
     as <|im_start|>, are read as such. With --chat, settings that are not given are those of the model's makers, as in
-    `weft chat`.
+    `weft chat`. With --image, a model that sees reads pictures before the text, or where a raw prompt says <image>.
 
     \b
     Examples:
@@ -68,14 +73,14 @@ def command(
       weft generate "Colour: " --choice red --choice green -n 3 --temperature 1
       weft generate "Once" --temperature 1 --sampling typical_p=0.9 --sampling presence_penalty=0.5
       weft generate "Once" --adapter ./stories=0.7 --adapter ./poems=0.3
+      weft generate --chat "What is written here?" --image sign.jpg -m ./SmolVLM-256M-Instruct
       cat letter.txt | weft generate --json --chat
     """
     if parse_special and not raw:
         raise click.UsageError("--parse-special works for raw prompts only; in a chat message special tokens stay text")
-    if suffix is not None and not raw:
-        raise click.UsageError("--suffix works for raw prompts only")
-    if variables and raw:
-        raise click.UsageError("--set works with --chat only; a raw prompt does not use the chat template")
+    if images and raw and (suffix is not None or parse_special is False):
+        raise click.UsageError("--image works with neither --suffix nor --no-parse-special")
+    _check_kind(raw, suffix, variables)
     if settings["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs needs --json")
     settings["grammar"] = asked.grammar(settings)
@@ -88,16 +93,24 @@ def command(
     from weft.generate import make_request  # the engine comes with it, and is imported while the weights are packed
 
     if raw:
-        ids = loaded.prompt_ids(text, suffix, parse_special is not False)
+        ids = loaded.prompt_ids(text, suffix, parse_special is not False, images)
         settings = loaded.with_ends(suffix, settings)
     else:
-        ids = loaded.chat_ids([{"role": "user", "content": text}], variables=variables)
+        ids = loaded.chat_ids([{"role": "user", "content": with_images(text, images)}], variables=variables)
         settings = {**loaded.defaults.options, **settings}
     handle = loaded.engine.submit(make_request(ids, **settings))
     results = _json(handle, model) if as_json else _texts(handle) if settings["n"] > 1 else [_text(handle)]
     loaded.engine.close()
     if any(result.finish_reason == "cancelled" for result in results):
         raise click.exceptions.Exit(130)
+
+
+def _check_kind(raw: bool, suffix: str | None, variables: dict[str, Any]) -> None:
+    """Refuse options of the other kind of prompt."""
+    if suffix is not None and not raw:
+        raise click.UsageError("--suffix works for raw prompts only")
+    if variables and raw:
+        raise click.UsageError("--set works with --chat only; a raw prompt does not use the chat template")
 
 
 def _prompt(given: str | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence as ListOf
 
 from weft.generate.schedule import Work
 from weft.generate.sequence import Sequence
+from weft.generate.sight.prompt import step_vectors
 from weft.nn.step import Step
 from weft.runtime.paged.holding import slots_of
 from weft.runtime.steps import build_step
@@ -30,5 +31,6 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
         pages=[holding.row for holding in holdings],
         slots=slots_of(holdings),
         adapters=[0 if s.adapter is None else s.adapter.index for s in sequences] if adapted else None,
+        **step_vectors([(item.start, item.stop, s.request.pictures) for item, s in zip(work, sequences)]),
     )
     return step, asked

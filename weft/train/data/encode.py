@@ -106,7 +106,7 @@ class Encoder:
             advice = "give rows with a text, or with a prompt and a completion"
             raise UnsupportedError("chat", "the model has no chat template for messages", advice=advice)
         ends = {"bos_token": self.tokenizer.bos_id, "eos_token": self.tokenizer.eos_id}
-        names = {name: self.tokenizer.token(id) or "" for name, id in ends.items() if id is not None}
+        names: dict[str, Any] = {name: self.tokenizer.token(id) or "" for name, id in ends.items() if id is not None}
         generic = needs_generic_tools(self.template, messages, tools)
         form = formats_of(self.template).tools
 

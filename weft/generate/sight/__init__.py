@@ -1,0 +1,1 @@
+"""Prompts with pictures: which tokens are vectors, and how messages with pictures become such prompts."""
