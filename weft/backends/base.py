@@ -6,6 +6,7 @@ fast are its own affair.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -248,6 +249,30 @@ class AdapterTable(Protocol):
     def clear(self, index: int) -> None: ...
 
 
+class TopRows:
+    """The largest numbers of rows of an output: their columns [rows, count] and values, larger first, lower columns
+    first among equals. A row with a number that is not finite has one first."""
+
+    def __init__(self, ids: np.ndarray, values: np.ndarray) -> None:
+        self.ids = ids
+        self.values = values
+
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers are, also those that are not here."""
+        return all(map(math.isfinite, self.values[:, 0].tolist()))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, some: slice) -> TopRows:
+        return TopRows(self.ids[some], self.values[some])
+
+    def __iter__(self) -> Iterator[TopRows]:
+        """Row by row, each as one row."""
+        return (self[at : at + 1] for at in range(len(self)))
+
+
 class Executable(ABC):
     """A program bound to its weights and states."""
 
@@ -263,6 +288,11 @@ class Executable(ABC):
         T, B and L are read off the inputs' shapes (`weft.graph.program.bind_sizes`); InputError where they do not fit.
         """
 
+    def run_top(self, inputs: Mapping[str, Any], output: str, count: int) -> TopRows:
+        """`run`, of which only the largest numbers of each row of `output` [L, width] come back; `count` of them or
+        more, at most Backend.top."""
+        raise BackendError("run_top", "this backend returns whole rows", advice="use run")
+
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
         raise BackendError("profile", "this backend does not time instructions", advice="use the cpu backend")
@@ -273,6 +303,7 @@ class Backend(ABC):
 
     name: str
     fast: frozenset[str] = frozenset()  # arithmetic that beats f32 here: of "int8", "bf16" and "f16"
+    top: int = 0  # how many of the largest numbers of a row Executable.run_top finds at most; 0: it cannot
     lanes: bool = True  # whether several executables, one thread each, get more done than one with all threads
 
     @abstractmethod

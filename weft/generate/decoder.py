@@ -1,13 +1,18 @@
 """The interfaces that the engine needs: a model that runs steps, a tokenizer that turns ids into text."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from weft.nn.step import Step
 from weft.runtime.paged.pages import PagePool
 from weft.runtime.paged.slots import SlotPool
+
+if TYPE_CHECKING:
+    from weft.runtime.decoder import TopRows
 
 
 class Decoder(Protocol):
@@ -37,6 +42,13 @@ class Decoder(Protocol):
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""
+
+    @property
+    def top(self) -> int:
+        """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
+
+    def run_top(self, step: Step, count: int) -> TopRows:
+        """Of each row of `run` the largest logits, `count` or more, larger first, lower ids first among equals."""
 
     @property
     def page_bytes(self) -> int:

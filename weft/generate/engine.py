@@ -23,7 +23,7 @@ import numpy as np
 from weft.errors import BackendError, BusyError, InputError
 from weft.generate.admission import Admission, identity_of
 from weft.generate.batch.drafting import Drafting
-from weft.generate.batch.planned import step_of
+from weft.generate.batch.planned import decided_by, step_of
 from weft.generate.batch.sharing import Sharing
 from weft.generate.choice.costs import StepCosts, parts_of
 from weft.generate.decoder import Decoder, Detokenizer
@@ -39,6 +39,7 @@ from weft.runtime.paged.store import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
     from weft.generate.model import Model
+    from weft.runtime.decoder import TopRows
 
 ALONE_STEPS = 4  # a responsive engine computes prompts for this many times as long as a step of one row takes
 FIRST_TOKENS = 64  # of its first steps
@@ -99,6 +100,7 @@ class Engine:
         drafter = draft if draft is None or isinstance(draft, str) else _decoder_of(draft)
         self._drafting = Drafting(drafter, self._decoder, self._costs, speculate=speculate)
         self._head = self._drafting.head
+        self._top = getattr(self._decoder, "top", 0) if self._head is None else 0
         self._lock = Lock()
         self._keys = count()
         self._inbox: deque[Sequence] = deque()  # submitted; the holder of the lock takes them in
@@ -342,12 +344,16 @@ class Engine:
 
     def _run(
         self, work: tuple[Work, ...], sequences: list[Sequence]
-    ) -> tuple[list[int], np.ndarray, np.ndarray | None]:
-        """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`.
+    ) -> tuple[list[int], np.ndarray | TopRows, np.ndarray | None]:
+        """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`; or of each
+        row as many of the largest as decide the tokens.
 
         For a draft head also the hidden states of all tokens [T, hidden].
         """
         step, counts = step_of(work, sequences)
+        largest = decided_by(sequences, self._top)
+        if largest and (found := self._decoder.run_top(step, largest)).finite:
+            return counts, found, None
         logits, hidden = (self._decoder.run(step), None) if self._head is None else self._head.run(step)
         expected = (len(step.rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
@@ -359,12 +365,14 @@ class Engine:
         work: tuple[Work, ...],
         sequences: list[Sequence],
         rows: list[int],
-        logits: np.ndarray,
+        logits: np.ndarray | TopRows,
         hidden: np.ndarray | None,
     ) -> None:
         """Record what was computed, and choose the next tokens of requests whose known tokens are all computed."""
-        with np.errstate(all="ignore"):  # a finite sum, found in one pass, implies that each logit is finite
-            all_finite = math.isfinite(logits.sum())
+        all_finite = True
+        if isinstance(logits, np.ndarray):
+            with np.errstate(all="ignore"):  # a finite sum, found in one pass, implies that each logit is finite
+                all_finite = math.isfinite(logits.sum())
         now = time.perf_counter()
         self._counts["steps"] += 1
         end = last = 0
@@ -376,9 +384,9 @@ class Engine:
             known, accepted, checked = len(sequence.tokens), sequence.accepted, 0
             sequence.computed = min(item.stop, known)
             try:
-                if not all_finite:
+                if not all_finite and isinstance(logits, np.ndarray):
                     sequence.check_finite(logits[start:end])
-                if row_count and sequence.matcher is not None:
+                if row_count and sequence.matcher is not None and isinstance(logits, np.ndarray):
                     self._choose(item, sequence, logits[start:end].copy(), states, now)
                     continue
                 if row_count:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from weft.generate.choice.reasoning import Reasoning
     from weft.generate.grammar import Matcher
+    from weft.runtime.decoder import TopRows
 
 
 TOKEN_SECONDS = 1.0  # of processor time that a grammar may take for one token
@@ -324,10 +325,10 @@ class Sequence:
             advice="check the model's weights, or load it with compute='f32'",
         )
 
-    def receive(self, start: int, stop: int, rows: np.ndarray, now: float) -> int:
+    def receive(self, start: int, stop: int, rows: np.ndarray | TopRows, now: float) -> int:
         """Take `rows`, the logits after the last tokens of start to stop; returns how many drafts were checked."""
         known = len(self.tokens)
-        if self.request.prompt_logprobs is not None:
+        if self.request.prompt_logprobs is not None and isinstance(rows, np.ndarray):
             self.note_prompt(stop - len(rows), rows)
         follow = stop - max(start, known - 1)
         if follow <= 0:
@@ -350,7 +351,7 @@ class Sequence:
             raise GrammarError("grammar", what, advice="give a simpler one")
         return checked
 
-    def advance(self, rows: np.ndarray, now: float) -> None:
+    def advance(self, rows: np.ndarray | TopRows, now: float) -> None:
         """Choose the next tokens from logits `rows` [1 + drafts, vocab], all finite; stops at the first wrong draft.
 
         The right drafts are in the KV cache already, so they count as computed.
@@ -393,14 +394,14 @@ class Sequence:
             )  # where the grammar allows only the end, end before min_tokens
         return allowed
 
-    def _take(self, token: int, row: np.ndarray, now: float) -> None:
+    def _take(self, token: int, row: np.ndarray | TopRows, now: float) -> None:
         if self._rule:
             self._rule.advance(token)
         self.accept(token, now, self._logprob(row, token))
 
-    def _logprob(self, row: np.ndarray, token: int) -> TokenLogprob | None:
+    def _logprob(self, row: np.ndarray | TopRows, token: int) -> TokenLogprob | None:
         asked = self.request.logprobs
-        return None if asked is None else token_logprob(row, token, asked)
+        return None if asked is None or not isinstance(row, np.ndarray) else token_logprob(row, token, asked)
 
     @property
     def _rule(self) -> Matcher | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft import flags
 from weft.backends import Backend, open_backend
-from weft.computes import DECODER_COMPUTES as COMPUTES
 from weft.errors import BusyError, FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
@@ -33,14 +32,14 @@ from weft.runtime.paged.fingerprint import fingerprint
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
 from weft.runtime.paged.slots import LEAST_SLOTS, SlotPool, checkpoint_bytes, slots_for
-from weft.runtime.programs import Programs
+from weft.runtime.programs import Programs, pick_compute
 from weft.runtime.steps import build_step, check_step
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.backends.base import Executable, WantedState
+    from weft.backends.base import Executable, TopRows, WantedState
     from weft.graph import Program, Tensor, Trace
     from weft.models import ModelModule
     from weft.nn import Scope
@@ -86,7 +85,7 @@ class Decoder:
         self._asked_experts = expert_bytes
         self.thread_plan = plan_threads(threads)
         self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
-        compute = _pick_compute(checkpoint, compute, self.backend.fast)
+        compute = pick_compute(checkpoint, compute, self.backend.fast)
         self._programs = Programs(checkpoint, self.backend, compute=compute)
         self.kv_dtype, self._kv_element = pick_kv_dtype(kv_dtype, checkpoint, compute, self.backend)
         self._asked_context = self._flagged_context() if context is None else context
@@ -394,6 +393,16 @@ class Decoder:
         self._check(step)
         return self._bound(step, lambda executable, arrays: executable.run(arrays)["logits"]).astype("f4", copy=False)
 
+    @property
+    def top(self) -> int:
+        """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
+        return self.backend.top
+
+    def run_top(self, step: Step, count: int) -> TopRows:
+        """The `count` or more largest logits of step.rows, without reading the others back."""
+        self._check(step)
+        return self._bound(step, lambda executable, arrays: executable.run_top(arrays, "logits", count))
+
     def run_hidden(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
         """`run`, and the hidden states of all tokens [T, hidden], for `draft`. Only with `has_draft_head`."""
         self._check(step)
@@ -472,18 +481,6 @@ class Decoder:
 
 def _both(outputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return outputs["logits"].astype("f4", copy=False), outputs["hidden"].astype("f4", copy=False)
-
-
-def _pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str]) -> str:
-    if asked is not None and asked not in COMPUTES:
-        raise UnsupportedError("load", f"must be one of {', '.join(COMPUTES)}", field="compute", given=asked)
-    stored = [tensor.view for tensor in checkpoint.tensors.values()]
-    if asked or any(view.dtype.quantised for view in stored):
-        return asked or ("int8" if "int8" in fast else "f32")
-    matrices = {view.dtype.name for view in stored if len(view.shape) > 1}
-    if not matrices <= {"f16", "bf16"}:
-        return "f32"
-    return "bf16" if "bf16" in fast else "f16" if "f16" in fast else "f32"
 
 
 def _eos_ids(checkpoint: Checkpoint, vocab_size: int) -> frozenset[int]:

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.backends.base import Backend, Executable, Loading
+from weft.computes import DECODER_COMPUTES as COMPUTES
+from weft.errors import UnsupportedError
 from weft.models import ModelModule, model_module
 from weft.runtime import store
 from weft.runtime.checkpoint import Checkpoint
@@ -126,3 +128,16 @@ class Programs:
     def weight_bytes(self) -> int:
         """Memory of the weights bound so far."""
         return self._weights.nbytes
+
+
+def pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str]) -> str:
+    """The arithmetic of a decoder's activations: what was asked for, or what is fast here for the stored types."""
+    if asked is not None and asked not in COMPUTES:
+        raise UnsupportedError("load", f"must be one of {', '.join(COMPUTES)}", field="compute", given=asked)
+    stored = [tensor.view for tensor in checkpoint.tensors.values()]
+    if asked or any(view.dtype.quantised for view in stored):
+        return asked or ("int8" if "int8" in fast else "f32")
+    matrices = {view.dtype.name for view in stored if len(view.shape) > 1}
+    if not matrices <= {"f16", "bf16"}:
+        return "f32"
+    return "bf16" if "bf16" in fast else "f16" if "f16" in fast else "f32"

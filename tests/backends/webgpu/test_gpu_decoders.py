@@ -9,7 +9,7 @@ from gpus import ALL
 from test_models import DECODERS, LIMIT, context_of, error_of
 
 import weft
-from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
+from weft.backends.webgpu.products import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.errors import BackendError, MemoryPlanError, UnsupportedError
 from weft.generate import Request
 from weft.runtime import Decoder, open_checkpoint

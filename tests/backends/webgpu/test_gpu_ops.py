@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gpus import ALL
 
-from weft.backends.webgpu.launch import KERNELS, LARGE, MANY, PLAIN, ROW, SMALL
+from weft.backends.webgpu.launch import KERNELS, MANY
+from weft.backends.webgpu.products import LARGE, PLAIN, ROW, SMALL
 from weft.graph.single import single
 from weft.ops.registry import catalogue
 from weft.ops.samples import weight as blocks

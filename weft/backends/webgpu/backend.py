@@ -22,9 +22,11 @@ from weft.backends.base import (
 )
 from weft.backends.webgpu.device import Device, open_device
 from weft.backends.webgpu.executable import GpuExecutable
+from weft.backends.webgpu.fuse import MOST_JOINED
 from weft.backends.webgpu.launch import supports
 from weft.backends.webgpu.shader import FOLDER
 from weft.backends.webgpu.states import GpuStates, layer_array, layer_from, page_bytes
+from weft.backends.webgpu.top import KEPT
 from weft.backends.webgpu.weights import ROWS, VECTOR, DeviceWeight, GpuWeights, upload
 from weft.dtype import DType
 from weft.errors import UnsupportedError
@@ -38,6 +40,7 @@ class GpuBackend(Backend):
     """`index` chooses among several GPUs: see `device.adapters`."""
 
     lanes = False
+    top = KEPT[-1]
 
     def __init__(self, index: int | None = None) -> None:
         self.device: Device = open_device(index)
@@ -62,8 +65,13 @@ class GpuBackend(Backend):
     def layouts(self, program: Program) -> tuple[WantedWeight, ...]:
         """ "rows" of matrices that are multiplied or looked up, in their own type; all others are floats."""
         rows = {str(instr.inputs[READ_IN_ROWS[instr.op]]) for instr in program.body if instr.op in READ_IN_ROWS}
+        together = _together(program)
         return tuple(
-            WantedWeight(value.name, fixed(value.shape), f"{ROWS if value.name in rows else VECTOR}:{value.dtype.name}")
+            WantedWeight(
+                value.name,
+                fixed(value.shape),
+                f"{ROWS if value.name in rows else VECTOR}:{value.dtype.name}{together.get(value.name, '')}",
+            )
             for value in program.weights
         )
 
@@ -110,6 +118,19 @@ class GpuBackend(Backend):
     def info(self) -> dict[str, Any]:
         adapter = self.device.adapter
         return {"backend": "gpu", "device": adapter.name, "api": adapter.api}
+
+
+def _together(program: Program) -> dict[str, str]:
+    """For weights that products of the same operand read, what their layouts end with: see weights.py."""
+    found: dict[str, list[str]] = {}
+    for instr in program.body:
+        weight = program.table[str(instr.inputs[1])] if instr.op == "matmul" else None
+        if weight is None or weight.kind != "weight" or len(weight.shape) != 2:
+            continue
+        if len(program.readers[weight.name]) == 1:
+            found.setdefault(f"{instr.inputs[0]} {weight.dtype.name}", []).append(weight.name)
+    groups = [names[:MOST_JOINED] for names in found.values() if len(names) > 1]
+    return {name: f":{names[0]}" for names in groups for name in names}
 
 
 @lru_cache(maxsize=1)

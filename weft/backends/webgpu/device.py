@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.webgpu.launch import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.backends.webgpu.memory import free_memory
 from weft.backends.webgpu.native import Dispatch, record, shader_module
+from weft.backends.webgpu.products import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.backends.webgpu.shader import FIRST_BINDING, Shader, shader
 from weft.errors import BackendError, MemoryPlanError, NotFoundError
 from weft.frozen import frozen
@@ -124,6 +124,7 @@ class Device:
         self.adapter = adapter
         self.limits = {name: adapter.limits[name] for name in STRONG_LIMITS}
         self.products = SOFTWARE_PRODUCTS if adapter.software else GPU_PRODUCTS
+        self.fusing = True  # several instructions in one dispatch, with the same bits
         self.lock = threading.RLock()
         self.lost = ""  # what was said when the device was lost
         self.used_bytes = 0  # of all buffers that are alive
@@ -215,6 +216,17 @@ class Device:
             encoder.copy_buffer_to_buffer(between.native, at, buffer.native, target, nbytes)
             at += nbytes
         self.queue.submit([encoder.finish()])
+
+    def joined(self, parts: Sequence[tuple[Buffer, int]]) -> Buffer:
+        """A buffer with the first bytes of these, one after another."""
+        whole = self.buffer(sum(nbytes for _, nbytes in parts), "a joined weight")
+        encoder = self.native.create_command_encoder()
+        at = 0
+        for buffer, nbytes in parts:
+            encoder.copy_buffer_to_buffer(buffer.native, 0, whole.native, at, nbytes)
+            at += nbytes
+        self.queue.submit([encoder.finish()])
+        return whole
 
     def encoded(self, dispatches: Sequence[Dispatch], arena: Buffer, start: int, nbytes: int, to: Staging) -> Any:
         """Commands that run these one after another, and then copy a part of the arena to where it can be read."""

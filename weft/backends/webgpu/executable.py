@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.backends.base import Executable
+from weft.backends.base import Executable, TopRows, fixed
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
-from weft.backends.webgpu.launch import KERNELS, Call, Launch, bits, copy
+from weft.backends.webgpu.fuse import Fusing, Unit, launches
+from weft.backends.webgpu.launch import BLOCKS, KERNELS, WORD, Call, Launch, bits, copy, query_heads
 from weft.backends.webgpu.native import Dispatch
+from weft.backends.webgpu.top import WIDEST, Top, kept_for, scratch_words
 from weft.errors import BackendError
 from weft.graph.plan import ALIGN
-from weft.graph.program import Program, Value, bind_sizes
+from weft.graph.program import Instr, Program, Value, bind_sizes
 from weft.ops.spec import Dim, linear
 
-Step: TypeAlias = tuple[int, int, int]  # T, B and L
-WIDEST = 65_535  # workgroups on one axis: what every device allows
+BLOCK = 64  # keys
+FEW_BLOCKS = 4  # that one workgroup takes at once
+BUSY = 256  # workgroups that keep a GPU busy: attention of so many queries and heads is not split
+MOST_PARTS = 64 << 20  # bytes
 NUMBERS = {"f32": np.float32, "i32": np.int32}
+
+
+class Step(NamedTuple):
+    """What decides the dispatches of a step."""
+
+    T: int
+    B: int
+    L: int
+    blocks: int = 0  # of keys that attention is split into
+    top: int = 0  # of the largest numbers of a row that are read back; 0: all outputs are
 
 
 class Places:
@@ -57,36 +71,48 @@ class GpuExecutable(Executable):
         for value in program.values:
             if value.kind in ("input", "output", "buffer") and value.dtype.name not in NUMBERS:
                 raise BackendError(program.name, f"{value.name} is {value.dtype}; a GPU holds f32 and i32")
-        self._launches = [launch for instr in program.body for launch in self._launches_of(instr, bound)]
+        units = Fusing(program, bound).units() if device.fusing else [Unit(instr) for instr in program.body]
+        heads = query_heads(program)
+        self._heads = max((many for many, _ in heads), default=0)
+        self._part_words = max((many * (dim + 2) for many, dim in heads), default=0)
+        self._launches = [launch for unit in units for launch in self._launches_of(unit, bound)]
         self._pipelines = [device.pipeline(one.shader, one.defines) for one in self._launches]
-        self._forms = np.zeros((len(self._launches), PARAMS_BYTES // 4, 4), np.int64)
+        self._forms = np.zeros((len(self._launches), PARAMS_BYTES // 4, 5), np.int64)
         for at, (launch, (shader, _)) in enumerate(zip(self._launches, self._pipelines)):
             assert {name for name, _ in shader.params} == set(launch.params), launch.shader
             for index, (name, _) in enumerate(shader.params):
-                self._forms[at, index] = bits(launch.params[name])
+                value = launch.params[name]
+                self._forms[at, index] = (0, 0, 0, 0, 1) if value is BLOCKS else (*bits(value), 0)
         self._items = np.array([linear(one.items).coefficients for one in self._launches], np.int64).reshape(-1, 4)
         self._per = np.array([one.per for one in self._launches], np.int64)
         self._least = np.array([one.least for one in self._launches], np.int64)
         self._most = np.array([one.most for one in self._launches], np.int64)
-        self._times = np.array([one.times for one in self._launches], np.int64)
+        self._times = np.array([0 if one.times is BLOCKS else one.times for one in self._launches], np.int64)
+        self._split = np.array([-1 if one.split is None else one.split for one in self._launches], np.int64)
         self._params = device.buffer(max(1, len(self._launches)) * PARAMS_BYTES, "parameters")
         self._arena: Buffer | None = None
         self._groups: list[Any] = []  # bind groups, of this arena
         self._sizes: Step | None = None  # that the parameters are for
         self._staged: Staging | None = None  # where outputs are read
-        self._plan: tuple[Step, list[Dispatch]] | None = None  # the dispatches of the last step
+        self._plan: tuple[Step, list[Dispatch], tuple[int, int]] | None = None  # the last step's, and what is read
+        self._tops: dict[int, Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
-    def _launches_of(self, instr: Any, bound: Mapping[str, Any]) -> list[Launch]:
+    def _launches_of(self, unit: Unit, bound: Mapping[str, Any]) -> list[Launch]:
+        instr = unit.instr
         if instr.op == "reshape":
-            source, result = instr.inputs[0], instr.outputs[0]
+            source, result = str(instr.inputs[0]), instr.outputs[0]
             if self._places.of[source] == self._places.of[result]:
                 return []
             return list(copy(Call(instr, self._program.table, self._places.of, {})))
         if instr.op not in KERNELS:
             raise BackendError(self._program.name, f"the GPU backend has no {instr.op}", advice="use the cpu backend")
-        products = self._device.products
-        return list(KERNELS[instr.op](Call(instr, self._program.table, self._places.of, bound, products)))
+        scratch = Dim(*(part // WORD for part in self._places.end.coefficients))
+
+        def call(one: Instr) -> Call:
+            return Call(one, self._program.table, self._places.of, bound, self._device, scratch)
+
+        return list(launches(unit, call))
 
     @property
     def program(self) -> Program:
@@ -94,35 +120,82 @@ class GpuExecutable(Executable):
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         sizes = bind_sizes(self._program, inputs)
-        step = (sizes["T"], sizes["B"], sizes["L"])
+        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
         with self._device.lock, self._device.guard():
-            again = self._sizes == step
-            arena = self._prepared(step)
-            arena.write(0, self._joined(inputs, step))
-            ready, self._ready = self._ready, None
-            commands = ready[1] if ready is not None and ready[0] == step else self._encoded(step)
-            self._device.queue.submit([commands])
-            if again:  # another one is likely: encoded while the device computes this one
-                self._ready = (step, self._encoded(step))
+            self._submit(step, inputs)
             return self._outputs(step)
+
+    def run_top(self, inputs: Mapping[str, Any], output: str, count: int) -> TopRows:
+        assert [value.name for value in self._program.outputs] == [output]
+        sizes = bind_sizes(self._program, inputs)
+        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
+        rows = self._rows(step)
+        step = step._replace(top=kept_for(count) if rows else 0)
+        with self._device.lock, self._device.guard():
+            self._submit(step, inputs)
+            if not rows:
+                return TopRows(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32))
+            top = self._top_of(step.top)
+            assert self._staged is not None
+            return top.rows(self._staged.read(top.nbytes(rows)), rows)
+
+    def _rows(self, step: Step) -> int:
+        """Rows of the only output."""
+        (value,) = self._program.outputs
+        return int(value.spec.at(T=step.T, B=step.B, L=step.L).shape[0])
+
+    def _submit(self, step: Step, inputs: Mapping[str, Any]) -> None:
+        """Start a step, and encode another one like it if this is not the first."""
+        again = self._sizes == step
+        arena = self._prepared(step)
+        arena.write(0, self._joined(inputs, step))
+        ready, self._ready = self._ready, None
+        commands = ready[1] if ready is not None and ready[0] == step else self._encoded(step)
+        self._device.queue.submit([commands])
+        if again:  # another one is likely: encoded while the device computes this one
+            self._ready = (step, self._encoded(step))
+
+    def _top_of(self, kept: int) -> Top:
+        if kept not in self._tops:
+            (value,) = self._program.outputs
+            self._tops[kept] = Top(self._device, fixed(value.shape[-1:])[0], kept)
+        return self._tops[kept]
+
+    def _blocks(self, tokens: int, inputs: Mapping[str, Any]) -> int:
+        """Into how many blocks of keys attention is split: a power of two, so that few steps differ. 0 where it is not,
+        since there are few keys, or enough queries for all of the device."""
+        if not tokens or not 0 < tokens * self._heads < BUSY:
+            return 0
+        blocks = (int(inputs["positions"].max()) + BLOCK) // BLOCK
+        rounded = 1 << (blocks - 1).bit_length()
+        return 0 if blocks <= FEW_BLOCKS or self._part_bytes(tokens, rounded) > MOST_PARTS else rounded
+
+    def _part_bytes(self, tokens: int, blocks: int) -> int:
+        return WORD * self._part_words * tokens * blocks
 
     def _prepared(self, step: Step) -> Buffer:
         """The arena, large enough, and parameters for a step of these sizes."""
         wanted = _at(self._places.end, step)
-        if self._arena is None or self._arena.nbytes < wanted:
+        beside = self._part_bytes(step.T, step.blocks)  # parts of attention are read before the largest are found
+        if step.top:
+            (width,) = fixed(self._program.outputs[0].shape[-1:])
+            beside = max(beside, WORD * scratch_words(self._rows(step), width, step.top))
+        whole = wanted + beside
+        if self._arena is None or self._arena.nbytes < whole:
             self._arena, self._groups, self._plan, self._ready = None, [], None, None  # freed first
-            arena = self._device.buffer(wanted, "the working memory of a step")
+            arena = self._device.buffer(whole, "the working memory of a step")
             self._groups = [
                 self._device.bind(shader.written, arena, self._params, launch.buffers)
                 for launch, (shader, _) in zip(self._launches, self._pipelines)
             ]
             self._arena = arena
         size = wanted - _at(self._places.outputs_start, step)
+        size = self._top_of(step.top).nbytes(self._rows(step)) if step.top else size
         if self._staged is None or self._staged.nbytes < size:
             self._staged, self._ready = None, None
             self._staged = Staging(self._device, size)
         if self._sizes != step:
-            numbers = self._forms @ np.array([*step, 1])
+            numbers = self._forms @ np.array([*step[:3], 1, step.blocks])
             self._params.write(0, numbers.astype(np.uint32))
             self._sizes = step
         return self._arena
@@ -140,11 +213,13 @@ class GpuExecutable(Executable):
             data[start : start + raw.size] = raw
         return data
 
-    def _dispatches(self, step: Step) -> list[Dispatch]:
+    def _planned(self, step: Step) -> tuple[list[Dispatch], tuple[int, int]]:
+        """The dispatches of a step, and where in the arena the bytes begin and end that are read afterwards."""
         if self._plan is None or self._plan[0] != step:
-            items = self._items @ np.array([*step, 1])
-            used = (items >= self._least) & (items <= self._most)
-            counts = np.where(used, -(-items // self._per) * self._times, 0)
+            items = self._items @ np.array([*step[:3], 1])
+            used = (items >= self._least) & (items <= self._most) & (self._split != (step.blocks == 0))
+            times = np.where(self._times, self._times, step.blocks)
+            counts = np.where(used, -(-items // self._per) * times, 0)
             found = []
             for at, groups in enumerate(counts.tolist()):
                 if groups > 0:
@@ -153,14 +228,21 @@ class GpuExecutable(Executable):
                     found.append(
                         Dispatch(self._pipelines[at][1], self._groups[at], place, across, -(-groups // across))
                     )
-            self._plan = (step, found)
-        return self._plan[1]
+            read = _at(self._places.outputs_start, step), _at(self._places.end, step)
+            if step.top:
+                assert self._arena is not None
+                top = self._top_of(step.top)
+                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD)
+                found += more
+                read = WORD * last, WORD * last + top.nbytes(self._rows(step))
+            self._plan = (step, found, read)
+        return self._plan[1:]
 
     def _encoded(self, step: Step) -> Any:
-        """All dispatches of a step and the copy of its outputs, to be submitted once."""
+        """All dispatches of a step and the copy of what is read, to be submitted once."""
         assert self._arena is not None and self._staged is not None
-        start, end = _at(self._places.outputs_start, step), _at(self._places.end, step)
-        return self._device.encoded(self._dispatches(step), self._arena, start, end - start, self._staged)
+        dispatches, (start, end) = self._planned(step)
+        return self._device.encoded(dispatches, self._arena, start, end - start, self._staged)
 
     def _outputs(self, step: Step) -> dict[str, Any]:
         assert self._staged is not None
@@ -168,7 +250,7 @@ class GpuExecutable(Executable):
         data = self._staged.read(end - start) if end > start else np.zeros(0, np.uint8)
         found = {}
         for value in self._program.outputs:
-            shape = value.spec.at(T=step[0], B=step[1], L=step[2]).shape
+            shape = value.spec.at(T=step.T, B=step.B, L=step.L).shape
             kind = np.dtype(NUMBERS[value.dtype.name])
             first = _at(self._places.of[value.name], step) - start
             size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
@@ -177,4 +259,4 @@ class GpuExecutable(Executable):
 
 
 def _at(form: Dim, step: Step) -> int:
-    return form.at(T=step[0], B=step[1], L=step[2])
+    return form.at(T=step.T, B=step.B, L=step.L)

@@ -18,7 +18,7 @@ from weft.frozen import frozen
 from weft.ops.spec import Dim, linear
 
 if TYPE_CHECKING:
-    from weft.graph.program import Instr, Value
+    from weft.graph.program import Instr, Program, Value
 
 Form: TypeAlias = "Dim | int"
 Defines: TypeAlias = tuple[tuple[str, str], ...]
@@ -42,10 +42,17 @@ STORED = (
 )  # types that lib/weights.wgsl reads; others are widened when they are uploaded
 
 
+class Blocks:
+    """The blocks of keys that a step's attention is split into: a number that each step has, like T."""
+
+
+BLOCKS = Blocks()
+
+
 @frozen(eq=False)
 class Launch:
     """A dispatch: a shader and its definitions, parameters by name, buffers beside the arena, and ceil(items / per)
-    workgroups, `times` each."""
+    workgroups, `times` each, which may be BLOCKS."""
 
     shader: str
     defines: tuple[tuple[str, str], ...]
@@ -53,9 +60,10 @@ class Launch:
     buffers: tuple[Any, ...]
     items: Form
     per: int = 1
-    times: int = 1
+    times: int | Blocks = 1
     least: int = 0  # it is left out where items are fewer, or more than
     most: int = MANY
+    split: bool | None = None  # it is left out of steps whose attention is not split, or is
 
 
 class Call:
@@ -67,9 +75,11 @@ class Call:
         table: Mapping[str, Value],
         places: Mapping[str, Dim],
         bound: Mapping[str, Any],
-        products: Sequence[Product] = (),
+        device: Any = None,
+        scratch: Form = 0,
     ) -> None:
-        self.products = products
+        self.device = device
+        self.scratch = scratch  # where parts of a result can be kept, in words
         self.instr = instr
         self.attrs = instr.attrs
         self.values = [None if name is None else table[name] for name in instr.inputs]
@@ -91,12 +101,12 @@ class Call:
 
     def at(self, index: int) -> Form:
         """Where an operand lies in the arena, in words."""
-        return self._place(self.instr.inputs[index])
+        return self.place(self.instr.inputs[index])
 
     def out(self, index: int = 0) -> Form:
-        return self._place(self.instr.outputs[index])
+        return self.place(self.instr.outputs[index])
 
-    def _place(self, name: str | None) -> Form:
+    def place(self, name: str | None) -> Form:
         assert name is not None
         if name not in self._places:
             raise BackendError(self.instr.op, f"{name} is a weight, and this backend wants an array")
@@ -238,57 +248,6 @@ def embedding(call: Call) -> Iterator[Launch]:
         )
 
 
-@kernel("matmul")
-def matmul(call: Call) -> Iterator[Launch]:
-    *leading, depth = call.shape(0)
-    rows, width = count(leading), call.shape(1)[0]
-    weight = call.bound(1)  # a DeviceWeight
-    bias = (call.vector(2),) if call.given(2) else ()
-    defines: Defines = (("DTYPE", weight.stored), ("ACTIVATION", call.attrs["activation"]), ("BIAS", str(len(bias))))
-    defines += (("WHOLE", str(depth % PART == 0)), ("DEPTH", "depth"))
-    for part in weight.parts:
-        places = {"x": call.at(0), "out": call.out(), "rows": rows, "depth": depth, "width": width}
-        places |= {"stride": weight.stride, "first": part.first, "cols": part.rows}
-        for product in call.products:
-            times = -(-part.rows // product.columns)
-            extra = {"part": PART} if product.shader == "matmul" else {}
-            given = (defines + product.defines, places | extra, (part.buffer, *bias), rows)
-            yield Launch(product.shader, *given, product.rows, times, product.least, product.most)
-
-
-@frozen
-class Product:
-    """A shader for products of `least` to `most` rows: a workgroup takes so many rows and columns."""
-
-    shader: str
-    rows: int
-    columns: int
-    defines: Defines = ()
-    least: int = 0
-    most: int = MANY
-
-
-def _tile(rows: int, columns: int, lanes: int) -> Defines:
-    """The memory of a tile, and how often all lanes bring four numbers of it."""
-    sizes = {
-        "XS": PART * rows,
-        "WS": PART * columns,
-        "LANES": lanes,
-        "XN": rows * 8 // lanes,
-        "WN": columns * 8 // lanes,
-    }
-    return tuple((name, str(size)) for name, size in sizes.items())
-
-
-# All add up in the same order, so a row's result does not depend on which one is used.
-PLAIN = Product("matmul", 4, 64)  # for software devices
-LARGE = Product("matmul_tile", 64, 64, _tile(64, 64, 256), least=49)
-SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), *_tile(32, 16, 128)), 9, 48)
-ROW = Product("matmul_row", 1, 8, most=8)
-SOFTWARE_PRODUCTS = (PLAIN,)
-GPU_PRODUCTS = (ROW, SMALL, LARGE)
-
-
 @kernel("attention")
 def attention(call: Call) -> Iterator[Launch]:
     tokens, heads, dim = call.shape(0)
@@ -364,6 +323,7 @@ def rope_write(call: Call) -> Iterator[Launch]:
 
 @kernel("attention_paged")
 def attention_paged(call: Call) -> Iterator[Launch]:
+    """One dispatch, or two where a step splits the keys of a query over workgroups; with the same bits."""
     tokens, heads, dim = call.shape(0)
     places, defines = paged(call, tokens, 2)
     places |= {"q": call.at(0), "out": call.out(), "heads": heads, "window": call.attrs["window"]}
@@ -372,9 +332,26 @@ def attention_paged(call: Call) -> Iterator[Launch]:
     per = int(dict(defines)["PER"])
     words = -(-dim // per)
     defines += (("CHANNELS", "f32" if per == 1 else f"vec{per}<f32>"), ("SLOTS", str(-(-words // LANES))))
-    defines += (("WORDS", str(words)), ("CHUNKS", str(words // UNROLLED)))
-    defines += (("WIDTH", str(words * per)), ("JOINED", str(TEAMS * words * per)), ("SINKS", str(len(sinks))))
-    yield Launch("attention_paged", defines, places, (call.bound(1).buffer, *sinks), tokens * heads)
+    defines += (("WORDS", str(words)), ("CHUNKS", str(words // UNROLLED)), ("WIDTH", str(words * per)))
+    sunk: Defines = (("SINKS", str(len(sinks))),)
+    state, items = call.bound(1).buffer, tokens * heads
+    whole = (*defines, *_teams(TEAMS, words * per), *sunk)
+    yield Launch("attention_paged", whole, places, (state, *sinks), items, split=False)
+    parts = {"parts": call.scratch, "blocks": BLOCKS}
+    part = (*defines, *_teams(1, words * per), ("PARTS", "1"))
+    yield Launch("attention_paged", part, places | parts, (state,), items, times=BLOCKS, split=True)
+    kept = {name: places[name] for name in ("positions", "out", "tokens", "heads", "dim", "window")}
+    yield Launch("attention_join", sunk, kept | parts, sinks, items, split=True)
+
+
+def _teams(teams: int, width: int) -> Defines:
+    return ("TEAMS", str(teams)), ("ALL", str(teams * LANES)), ("JOINED", str(teams * width))
+
+
+def query_heads(program: Program) -> list[tuple[int, int]]:
+    """Of each attention over a state, the heads of its queries and their channels."""
+    shapes = [program.table[str(instr.inputs[0])].shape for instr in program.body if instr.op == "attention_paged"]
+    return [(heads, dim) for heads, dim in (fixed(shape[1:]) for shape in shapes)]
 
 
 def bits(value: Any) -> tuple[int, int, int, int]:

@@ -11,26 +11,20 @@ import numpy as np
 from weft.backends.base import Loaded, Loading, Source, WantedWeight, Weights
 from weft.backends.webgpu.device import Buffer, Device
 from weft.backends.webgpu.launch import PART, STORED, WORD
+from weft.backends.webgpu.products import Rows
 from weft.dtype import dtype
 from weft.errors import MemoryPlanError
 from weft.frozen import frozen
 from weft.ops.packed import Packed, pack
 from weft.ops.spec import Spec
 
-ROWS = "rows"  # layouts: rows that a product or a look-up reads, or a vector of floats
+# A layout is "rows:f16", rows that a product or a look-up reads, in that type, or "vector:f32", floats. "rows:f16:NAME"
+# are rows that follow those of the weight NAME in one buffer, so that one dispatch multiplies by all of them.
+ROWS = "rows"
 VECTOR = "vector"
 ALIGNED = 16  # bytes: rows begin where four words can be read at once
 # Where a block's scale is, and its codes from and to: sizes that are no multiple of a word are taken apart.
 CODES = {"q8_0": (0, 2, 34), "q4_0": (0, 2, 18), "q6_k": (208, 0, 208)}
-
-
-@frozen(eq=False)
-class Part:
-    """Rows `first` to `first + rows` of a matrix."""
-
-    first: int
-    rows: int
-    buffer: Buffer
 
 
 @frozen(eq=False)
@@ -40,11 +34,11 @@ class DeviceWeight:
     spec: Spec
     stored: str
     stride: int
-    parts: tuple[Part, ...]
+    parts: tuple[Rows, ...]
 
     @property
     def nbytes(self) -> int:
-        return sum(part.buffer.nbytes for part in self.parts)
+        return sum(part.rows * self.stride * WORD for part in self.parts)
 
 
 def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -> DeviceWeight:
@@ -53,14 +47,14 @@ def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -
         dense = value.dense() if isinstance(value, Packed) else value
         numbers = np.ascontiguousarray(dense, np.float32).reshape(-1)
         buffer = device.buffer(numbers.nbytes, name, data=numbers)
-        return DeviceWeight(_spec(value), "f32", 1, (Part(0, numbers.size, buffer),))
+        return DeviceWeight(_spec(value), "f32", 1, (Rows(0, numbers.size, buffer),))
     rows, stored = _rows(value)
     stride = rows.shape[1] // WORD
     each = max(1, device.largest_buffer // max(rows.shape[1], 1))
     parts = []
     for first in range(0, len(rows), each):
         some = np.ascontiguousarray(rows[first : first + each])
-        parts.append(Part(first, len(some), device.buffer(some.nbytes, name, data=some)))
+        parts.append(Rows(first, len(some), device.buffer(some.nbytes, name, data=some)))
     return DeviceWeight(_spec(value), stored, stride, tuple(parts))
 
 
@@ -96,6 +90,13 @@ def _codes_first(blocks: np.ndarray, scale: int, first: int, end: int) -> np.nda
     return np.concatenate(parts, axis=1)
 
 
+def layout_of(wanted: WantedWeight) -> tuple[str, str, str]:
+    """How a weight is laid out, its type, and the first weight of those that lie together, or nothing."""
+    kind, _, rest = wanted.layout.partition(":")
+    element, _, group = rest.partition(":")
+    return kind, element, group
+
+
 class GpuWeights(Weights):
     """The weights of one checkpoint, uploaded once."""
 
@@ -106,12 +107,34 @@ class GpuWeights(Weights):
     def load(self, wanted: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> Loading:
         missing = [weight for weight in wanted if (weight.name, weight.layout) not in self._kept]
         self._check_room(missing)
+        groups: dict[str, list[WantedWeight]] = {}
+        for weight in missing:
+            groups.setdefault(layout_of(weight)[2] or weight.name, []).append(weight)
         with self._device.guard():
-            for weight in missing:
-                value = _read(weight, source, constants.get(weight.name))
-                made = upload(self._device, value, weight.layout.partition(":")[0], weight.name)
-                self._kept[weight.name, weight.layout] = made
+            for group in groups.values():
+                self._upload(group, source, constants)
         return Loaded()
+
+    def _upload(self, group: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> None:
+        """Weights that lie together, where one buffer has room for them; else, and with rows unlike, each by itself."""
+        joint: Buffer | None = None
+        start = 0
+        for weight in group:
+            value = _read(weight, source, constants.get(weight.name))
+            kind = layout_of(weight)[0]
+            made = None
+            if kind == ROWS and len(group) > 1:
+                rows, stored = _rows(value)
+                if joint is None and weight is group[0]:
+                    size = sum(one.shape[0] for one in group) * rows.shape[1]
+                    joint = self._device.buffer(size, weight.name) if size <= self._device.largest_buffer else None
+                    like = (rows.shape[1], stored)
+                if joint is not None and like == (rows.shape[1], stored):
+                    joint.write(start * rows.shape[1], np.ascontiguousarray(rows))
+                    part = Rows(0, len(rows), joint, start)
+                    made = DeviceWeight(_spec(value), stored, rows.shape[1] // WORD, (part,))
+                    start += len(rows)
+            self._kept[weight.name, weight.layout] = made or upload(self._device, value, kind, weight.name)
 
     def _check_room(self, wanted: Sequence[WantedWeight]) -> None:
         """MemoryPlanError, before anything is uploaded, where these do not fit."""
@@ -125,17 +148,17 @@ class GpuWeights(Weights):
 
 def _device_bytes(wanted: WantedWeight) -> int:
     """What a weight takes on the device."""
-    layout, _, kind = wanted.layout.partition(":")
+    layout, kind, _ = layout_of(wanted)
     count = math.prod(wanted.shape)
     return dtype(kind).nbytes(count) if layout == ROWS and kind in STORED else 4 * count
 
 
 def _read(wanted: WantedWeight, source: Source, constant: bytes | None) -> np.ndarray | Packed:
-    name, shape, layout = wanted
+    name, shape, _ = wanted
     if constant is not None:
         return np.frombuffer(constant, np.float32).reshape(shape)
     tensor = source.tensor(name, shape)
-    declared: Any = dtype(layout.partition(":")[2])
+    declared: Any = dtype(layout_of(wanted)[1])
     if declared.name in ("f32", "f16"):
         return tensor.numpy().astype(declared.numpy).reshape(shape)
     taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])

@@ -34,3 +34,16 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
         **step_vectors([(item.start, item.stop, s.request.pictures) for item, s in zip(work, sequences)]),
     )
     return step, asked
+
+
+def decided_by(sequences: ListOf[Sequence], most: int) -> int:
+    """How many of the largest logits decide the next tokens of these, at most `most`; 0 where one needs all of them."""
+    counts = [sequence.sampler.decided_by if _unbound(sequence) else 0 for sequence in sequences]
+    return max(counts) if counts and all(0 < count <= most for count in counts) else 0
+
+
+def _unbound(sequence: Sequence) -> bool:
+    """Whether all tokens are allowed, and no log probability is asked for."""
+    asked = sequence.request
+    scored = asked.logprobs is not None or asked.prompt_logprobs is not None
+    return not scored and sequence.matcher is None and sequence.generated >= asked.min_tokens

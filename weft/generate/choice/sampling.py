@@ -17,16 +17,22 @@ The rules apply in this order:
 11. the token drawn is the first, most probable first and lower ids first among equals, where r < cumulative sum.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.frozen import frozen
+
+if TYPE_CHECKING:
+    from weft.runtime.decoder import TopRows
 
 _MASK = (1 << 64) - 1
 _LARGEST = float(np.finfo(np.float32).max)
@@ -143,8 +149,23 @@ class Sampler:
         if self._repetition or self._counted or self._bias is not None:
             self.plain = False
 
-    def choose(self, logits: np.ndarray, index: int, allowed: np.ndarray | None = None) -> int:
-        """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] is a boolean mask."""
+    @property
+    def decided_by(self) -> int:
+        """How many of the largest logits decide the token; 0: all of them."""
+        if self._repetition or self._counted or self._bias is not None:
+            return 0
+        return 1 if self.rules.temperature == 0 else self.rules.top_k
+
+    def choose(self, logits: np.ndarray | TopRows, index: int, allowed: np.ndarray | None = None) -> int:
+        """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] is a boolean mask.
+
+        Or from one row of the largest logits, `decided_by` or more of them, where all tokens are allowed.
+        """
+        if not isinstance(logits, np.ndarray):
+            ids, values = logits.ids[0], logits.values[0]
+            if self.rules.temperature == 0:
+                return int(ids[0])
+            return int(ids[draw(values[: self.rules.top_k], self.rules, uniform(self.seed, index))])
         logits = self._adjusted(logits)
         if allowed is not None:
             logits = np.where(allowed, logits, np.float32(-np.inf))

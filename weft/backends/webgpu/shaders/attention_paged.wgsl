@@ -2,9 +2,10 @@
 //
 // Meaning  weft/ops/paged.py
 // Layout   q [T, heads, dim]; positions [T], segments [B+1], pages [B, max_pages]; the state as lib/pages; dim at most 512
-// Method   one workgroup a query and head: four teams of 64 lanes, each takes every fourth block of 64 keys with a
-//          running maximum and sum, and the four are joined in order. In a block a lane scores one key, then takes every
-//          64th word of channels. Blocks begin at multiples of 64 of the sequence: the order depends on it only
+// Method   a team of 64 lanes takes a block of 64 keys: a lane scores one key, then takes every 64th word of channels.
+//          Blocks begin at multiples of 64 of the sequence and are joined in order (lib/join), so that the order depends
+//          on the sequence only. One workgroup a query and head, of four teams with four blocks at a time; or, with
+//          PARTS, one workgroup of one team a block, which leaves its part to attention_join
 // Bound    memory
 #include group
 #include math
@@ -13,20 +14,24 @@
 #if KV == f16
 #include half
 #endif
+#include join
 #bind state: array<u32>
 #if SINKS
 #bind sinks: array<f32>
 #endif
+#if PARTS
+#params parts, blocks
+#endif
 #params q, positions, segments, pages, out, tokens, sequences, max_pages, heads, key_heads, dim, window, scale: f32, cap: f32
 
-const NEVER = -3.0e38;
 const LANES = 64u;
-const TEAMS = 4u;
+const TEAMS = {{TEAMS}}u;
+const ALL = {{ALL}}u;  // lanes
 var<workgroup> query: array<f32, 512>;
-var<workgroup> lanes: array<f32, 256>;
-var<workgroup> shares: array<f32, 256>;
+var<workgroup> lanes: array<f32, ALL>;
+var<workgroup> shares: array<f32, ALL>;
 var<workgroup> joined: array<f32, {{JOINED}}>;  // [team][channel]
-var<workgroup> extremes: array<vec2<f32>, 4>;
+var<workgroup> extremes: array<vec2<f32>, TEAMS>;
 var<workgroup> bounds: vec2<u32>;  // the row of the page table, and how many keys are seen
 
 fn team_sum(at: u32, value: f32) -> f32 {
@@ -84,10 +89,14 @@ fn with_key(dot: f32, w: u32, k: {{CHANNELS}}) -> f32 {
 #endif
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size({{ALL}})
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) index: u32) {
+#if PARTS
+  let group = group_of(at, groups) / p.blocks;
+#else
   let group = group_of(at, groups);
+#endif
   if (group >= p.tokens * p.heads) { return; }
   let token = group / p.heads;
   let head = group % p.heads;
@@ -97,7 +106,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   if (index == 0u) {
     bounds = vec2<u32>(p.pages + sequence_of(token, p.segments, p.sequences) * p.max_pages, u32(n(p.positions + token)) + 1u);
   }
-  for (var c = index; c < words * PER; c += 256u) {
+  for (var c = index; c < words * PER; c += ALL) {
     query[c] = 0.0;
     if (c < p.dim) { query[c] = f(p.q + group * p.dim + c); }
   }
@@ -108,10 +117,13 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   let end = seen.y;
   var begin = 0u;
   if (p.window > 0u && end > p.window) { begin = end - p.window; }
-  var largest = NEVER;
-  var total = 0.0;
-  var sums: array<{{CHANNELS}}, {{SLOTS}}>;
+#if PARTS
+  let first = group_of(at, groups) % p.blocks * LANES;
+  if (first >= end || first + LANES <= begin) { return; }
+#else
+  var joint = Joint(NEVER, 0.0, vec2<f32>());
   for (var first = begin / LANES * LANES; first < end; first += TEAMS * LANES) {
+#endif
     let block = first + team * LANES;
     let key = block + lane;
     var first_page = 0u;
@@ -142,18 +154,17 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       score = dot * p.scale;
       if (p.cap > 0.0) { score = p.cap * tanh_(score / p.cap); }
     }
-    let next = max(largest, team_max(index, score));
-    let kept = exp_(largest - next);
-    let share = select(exp_(score - next), 0.0, score == NEVER);
+    let largest = team_max(index, score);
+    let share = select(exp_(score - largest), 0.0, score == NEVER);
     shares[index] = share * value_scale;
-    total = fma(total, kept, team_sum(index, share));
+    let total = team_sum(index, share);
     var count = 0u;
     if (block < end) { count = min(LANES, end - block); }
     var skipped = 0u;
     if (begin > block) { skipped = min(begin - block, count); }
     for (var s = 0u; s < {{SLOTS}}u; s++) {
       let w = lane + s * LANES;
-      var sum = sums[s] * kept;
+      var sum = {{CHANNELS}}();
       if (w < words) {
         for (var j0 = skipped / 16u * 16u; j0 < count; j0 += 16u) {
           let row = select(first_page, second_page, j0 >= PAGE) + (PAGE + j0 % PAGE) * {{WORDS}}u + w;
@@ -165,40 +176,39 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
           sum = fma({{CHANNELS}}(shares[team * LANES + j0 + {{i}}u]), v{{i}}, sum);
 #end
         }
+#if KV == f32
+        joined[team * {{WIDTH}}u + w] = sum;
+#else
+        for (var j = 0u; j < PER; j++) { joined[team * {{WIDTH}}u + w * PER + j] = sum[j]; }
+#endif
       }
-      sums[s] = sum;
     }
-    largest = next;
+    if (lane == 0u) { extremes[team] = vec2<f32>(largest, total); }
+    workgroupBarrier();
+#if PARTS
+  let part = p.parts + (group * p.blocks + first / LANES) * (p.dim + 2u);
+  if (index == 0u) {
+    put(part, largest);
+    put(part + 1u, total);
+  }
+  for (var c = index; c < p.dim; c += ALL) { put(part + 2u + c, joined[c]); }
+#else
+    for (var t = 0u; t < TEAMS; t++) {  // an invocation keeps channels index and index + 256
+      if (first + t * LANES < end) {
+        var values = vec2<f32>();
+        if (index < p.dim) { values.x = joined[t * {{WIDTH}}u + index]; }
+        if (index + ALL < p.dim) { values.y = joined[t * {{WIDTH}}u + index + ALL]; }
+        joint = join(joint, extremes[t].x, extremes[t].y, values);
+      }
+    }
     workgroupBarrier();
   }
-  // The four teams, in order.
-  if (lane == 0u) { extremes[team] = vec2<f32>(largest, total); }
-  workgroupBarrier();
-  var last = max(max(extremes[0].x, extremes[1].x), max(extremes[2].x, extremes[3].x));
 #if SINKS
-  last = max(last, sinks[head]);
-#endif
-  let kept = exp_(largest - last);
-  for (var s = 0u; s < {{SLOTS}}u; s++) {
-    let w = lane + s * LANES;
-    if (w < words) {
-      let value = sums[s] * kept;
-#if KV == f32
-      joined[team * {{WIDTH}}u + w] = value;
+  let result = shared_with(joint, sinks[head]);
 #else
-      for (var j = 0u; j < PER; j++) { joined[team * {{WIDTH}}u + w * PER + j] = value[j]; }
+  let result = joint.sums / joint.total;
 #endif
-    }
-  }
-  var whole = 0.0;
-  for (var t = 0u; t < TEAMS; t++) { whole = fma(extremes[t].y, exp_(extremes[t].x - last), whole); }
-#if SINKS
-  whole += exp_(sinks[head] - last);
+  if (index < p.dim) { put(p.out + group * p.dim + index, result.x); }
+  if (index + ALL < p.dim) { put(p.out + group * p.dim + index + ALL, result.y); }
 #endif
-  workgroupBarrier();
-  for (var c = index; c < p.dim; c += 256u) {
-    var sum = joined[c];
-    for (var t = 1u; t < TEAMS; t++) { sum += joined[t * {{WIDTH}}u + c]; }
-    put(p.out + group * p.dim + c, sum / whole);
-  }
 }

@@ -1,19 +1,16 @@
 // matmul: act(x Wᵀ + b), an invocation for 4 rows and 4 columns.
 //
 // Meaning  weft/ops/matmul.py
-// Layout   x [rows, depth]; weight rows of `stride` words, `first` to `first` + `cols` of the matrix in this buffer;
-//          out [rows, width]
+// Layout   x [rows, depth]; weight rows of `stride` words, from row `start` of the buffer on, which are columns
+//          `first` to `first` + `cols` of the result; out [rows, width]; more in lib/finish
 // Method   nothing is shared: for software devices, whose barriers are slow. An element is a chain over 32 columns, then
 //          the sum of these parts in order, as in matmul_tile and matmul_row
 //          (p.part is 32, and no constant: software devices take seconds to compile a loop that they unroll)
 // Bound    arithmetic
 #include group
-#include math
 #include weights
-#if BIAS
-#bind bias: array<f32>
-#endif
-#params x, out, rows, depth, width, stride, first, cols, part
+#params x, out, rows, depth, width, stride, start, first, cols, part
+#include finish
 
 fn x4(row: u32, k: u32) -> vec4<f32> {
   let at = p.x + row * p.depth + k;
@@ -29,16 +26,16 @@ fn x4(row: u32, k: u32) -> vec4<f32> {
 #endif
 }
 
-fn finish(row: u32, col: u32, values: vec4<f32>) {
+fn finish_four(row: u32, col: u32, values: vec4<f32>) {
+  if (row >= p.rows) { return; }
+#if PAIRED
+  if (col < p.cols) { finish_pair(row, col, values.x, values.y); }
+  if (col + 2u < p.cols) { finish_pair(row, col + 2u, values.z, values.w); }
+#else
   for (var j = 0u; j < 4u; j++) {
-    if (row < p.rows && col + j < p.cols) {
-      var value = values[j];
-#if BIAS
-      value += bias[p.first + col + j];
-#endif
-      put(p.out + row * p.width + p.first + col + j, activated(value));
-    }
+    if (col + j < p.cols) { finish(row, col + j, values[j]); }
   }
+#endif
 }
 
 @compute @workgroup_size(16)
@@ -53,9 +50,10 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   let r1 = min(row + 1u, p.rows - 1u);
   let r2 = min(row + 2u, p.rows - 1u);
   let r3 = min(row + 3u, p.rows - 1u);
-  let c1 = min(col + 1u, p.cols - 1u);
-  let c2 = min(col + 2u, p.cols - 1u);
-  let c3 = min(col + 3u, p.cols - 1u);
+  let c0 = row_of(col);
+  let c1 = row_of(min(col + 1u, p.cols - 1u));
+  let c2 = row_of(min(col + 2u, p.cols - 1u));
+  let c3 = row_of(min(col + 3u, p.cols - 1u));
   var t0 = vec4<f32>();
   var t1 = vec4<f32>();
   var t2 = vec4<f32>();
@@ -66,7 +64,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     var s2 = vec4<f32>(0.0);
     var s3 = vec4<f32>(0.0);
     for (var k = k0; k < k0 + p.part; k += 4u) {
-      let w = transpose(mat4x4<f32>(weight4(col, p.stride, k), weight4(c1, p.stride, k), weight4(c2, p.stride, k),
+      let w = transpose(mat4x4<f32>(weight4(c0, p.stride, k), weight4(c1, p.stride, k), weight4(c2, p.stride, k),
                                     weight4(c3, p.stride, k)));  // a column for each k
       let a = x4(row, k);
       let b = x4(r1, k);
@@ -82,8 +80,8 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     t2 += s2;
     t3 += s3;
   }
-  finish(row, col, t0);
-  finish(row + 1u, col, t1);
-  finish(row + 2u, col, t2);
-  finish(row + 3u, col, t3);
+  finish_four(row, col, t0);
+  finish_four(row + 1u, col, t1);
+  finish_four(row + 2u, col, t2);
+  finish_four(row + 3u, col, t3);
 }

@@ -1,18 +1,15 @@
 // matmul_tile: act(x Wᵀ + b), a tile of rows and columns a workgroup.
 //
 // Meaning  weft/ops/matmul.py
-// Layout   x [rows, depth]; weight rows of `stride` words, `first` to `first` + `cols` of the matrix in this buffer;
-//          out [rows, width]
+// Layout   x [rows, depth]; weight rows of `stride` words, from row `start` of the buffer on, which are columns
+//          `first` to `first` + `cols` of the result; out [rows, width]; more in lib/finish
 // Method   an invocation computes 4 rows and 4 columns of a tile, or 2 and 2 of a small one, which are for few rows. An
 //          element is a chain over 32 columns, then the sum of these parts in order, as in matmul and matmul_row
 // Bound    arithmetic
 #include group
-#include math
 #include weights
-#if BIAS
-#bind bias: array<f32>
-#endif
-#params x, out, rows, depth, width, stride, first, cols
+#params x, out, rows, depth, width, stride, start, first, cols
+#include finish
 
 #if SMALL
 const TALL = 32u;
@@ -53,7 +50,7 @@ fn from_x(i: u32, row0: u32, k0: u32) -> vec4<f32> {
 }
 
 fn from_weight(i: u32, col0: u32, k0: u32) -> vec4<f32> {
-  if (col0 + i / 8u < p.cols && k0 < p.depth) { return weight4(col0 + i / 8u, p.stride, k0 + i % 8u * 4u); }
+  if (col0 + i / 8u < p.cols && k0 < p.depth) { return weight4(row_of(col0 + i / 8u), p.stride, k0 + i % 8u * 4u); }
   return vec4<f32>();
 }
 
@@ -116,16 +113,17 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     workgroupBarrier();
   }
   for (var i = 0u; i < EACH; i++) {
-    for (var j = 0u; j < EACH; j++) {
-      let row = row0 + ty + i;
-      let col = col0 + tx + j;
-      if (row < p.rows && col < p.cols) {
-        var value = total[i][j];
-#if BIAS
-        value += bias[p.first + col];
-#endif
-        put(p.out + row * p.width + p.first + col, activated(value));
+    let row = row0 + ty + i;
+    if (row < p.rows) {
+#if PAIRED
+      for (var j = 0u; j < EACH; j += 2u) {
+        if (col0 + tx + j < p.cols) { finish_pair(row, col0 + tx + j, total[i][j], total[i][j + 1u]); }
       }
+#else
+      for (var j = 0u; j < EACH; j++) {
+        if (col0 + tx + j < p.cols) { finish(row, col0 + tx + j, total[i][j]); }
+      }
+#endif
     }
   }
 }

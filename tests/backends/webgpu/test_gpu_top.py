@@ -1,0 +1,87 @@
+"""The largest logits, found on the device, are numpy's, and requests choose the same tokens by them."""
+
+import numpy as np
+import pytest
+import tiny
+from gpus import ALL
+
+import weft
+from weft.backends.webgpu.executable import GpuExecutable
+from weft.backends.webgpu.top import scratch_words, sizes_of
+from weft.generate import Request, Sampling
+from weft.graph.single import single
+from weft.ops.registry import catalogue
+
+
+def test_passes_end_with_as_many_as_are_kept():
+    assert sizes_of(151_936, 1) == [151_936, 149, 1]
+    assert sizes_of(151_936, 64) == [151_936, 9_536, 640, 64]
+    assert sizes_of(59, 64) == [59, 64]
+    assert scratch_words(2, 151_936, 1) == 2 * 2 * 150
+
+
+def expected(rows, count):
+    """Numpy's: larger first, then lower columns."""
+    order = np.stack([np.lexsort((np.arange(len(row)), -row)) for row in rows.astype(np.float64)])[:, :count]
+    return order, np.take_along_axis(rows, order, axis=1)
+
+
+@pytest.mark.parametrize("width", [1, 59, 1024, 5000] if ALL else [59, 2500])
+@pytest.mark.parametrize("count", [1, 40])
+def test_the_largest_of_a_row_are_numpys(gpu, width, count):
+    rng = np.random.default_rng(width)
+    rows = rng.standard_normal((5, width)).astype(np.float32)
+    rows[1] = np.round(rows[1])  # many are equal, among them both zeros
+    rows[2] = -np.abs(rows[2])
+    rows[3, width // 2] = 3e38
+    bound = single(catalogue()["scale"], (rows,), {"by": 1.0})
+    executable = gpu.compile(bound.program, bound.weights, {})
+    found = executable.run_top(bound.inputs, "out0", count)
+    kept = min(width, 1 if count == 1 else 64)
+    ids, values = expected(rows, kept)
+    assert found.finite and np.array_equal(found.ids, ids) and np.array_equal(found.values, values)
+    assert [one.ids[0, 0] for one in found[1:3]] == ids[1:3, 0].tolist()
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, np.inf])
+def test_a_number_that_is_not_finite_is_noticed(gpu, bad):
+    rows = np.ones((2, 1500), np.float32)
+    rows[1, 1400] = bad
+    bound = single(catalogue()["scale"], (rows,), {"by": 1.0})
+    assert not gpu.compile(bound.program, bound.weights, {}).run_top(bound.inputs, "out0", 1).finite
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tiny.write_folder(tmp_path_factory.mktemp("top"), tiny.CONFIGS["llama-grouped"]))
+
+
+RULES = [
+    {},
+    {"temperature": 0.9, "top_k": 7, "seed": 3},
+    {"temperature": 1.1, "top_k": 40, "top_p": 0.8, "min_p": 0.02, "seed": 4},
+    {"temperature": 1.0, "top_k": 20, "typical_p": 0.7, "seed": 5},
+]
+
+
+def test_requests_choose_the_tokens_that_whole_rows_give(gpu, folder, monkeypatch):
+    """A mixture of greedy and sampled requests, by the largest logits and by whole rows; and one that needs rows."""
+    model = weft.load(folder, device="gpu", context=96)
+    calls = []
+    run_top = GpuExecutable.run_top
+    monkeypatch.setattr(GpuExecutable, "run_top", lambda *given: calls.append(given[-1]) or run_top(*given))
+
+    def tokens(rules):
+        engine = weft.Engine(model)
+        wanted = [
+            Request([1, 5, 9, n], max_tokens=6, ignore_eos=True, sampling=Sampling(**one))
+            for n, one in enumerate(rules)
+        ]
+        return [handle.result().tokens for handle in [engine.submit(one) for one in wanted]]
+
+    few = tokens(RULES)
+    assert calls and set(calls) == {40}
+    calls.clear()
+    whole = tokens([*RULES, {"temperature": 0.8, "top_p": 0.9, "seed": 1}])
+    assert not calls and whole[:-1] == few
+    assert tokens(RULES[:1]) == few[:1] and set(calls) == {1}

@@ -1,0 +1,140 @@
+"""Products with weights: which shader takes how many rows, and what is done before and after in the same dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft.backends.webgpu.launch import MANY, PART, WIDE_NORM, Call, Defines, Form, Launch, count, kernel
+from weft.frozen import frozen
+
+
+@frozen
+class Product:
+    """A shader for products of `least` to `most` rows: a workgroup takes so many rows and columns."""
+
+    shader: str
+    rows: int
+    columns: int
+    defines: Defines = ()
+    least: int = 0
+    most: int = MANY
+
+
+def _tile(rows: int, columns: int, lanes: int) -> Defines:
+    """The memory of a tile, and how often all lanes bring four numbers of it."""
+    sizes = {
+        "XS": PART * rows,
+        "WS": PART * columns,
+        "LANES": lanes,
+        "XN": rows * 8 // lanes,
+        "WN": columns * 8 // lanes,
+    }
+    return tuple((name, str(size)) for name, size in sizes.items())
+
+
+# All add up in the same order, so a row's result does not depend on which one is used.
+PLAIN = Product("matmul", 4, 64)  # for software devices
+LARGE = Product("matmul_tile", 64, 64, _tile(64, 64, 256), least=49)
+SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), *_tile(32, 16, 128)), 9, 48)
+ROW = Product("matmul_row", 1, 8, most=8)
+SOFTWARE_PRODUCTS = (PLAIN,)
+GPU_PRODUCTS = (ROW, SMALL, LARGE)
+
+
+def rows_that_norm(products: Sequence[Product]) -> int:
+    """Up to how many rows a product computes the norm of its operand itself."""
+    return max((one.most for one in products if one.shader == "matmul_row"), default=0)
+
+
+@frozen(eq=False)
+class Rows:
+    """Rows of a matrix in a buffer, from row `start` on: columns `first` to `first + rows` of a result."""
+
+    first: int
+    rows: int
+    buffer: Any
+    start: int = 0
+
+
+@frozen(eq=False)
+class Norm:
+    """What x is before its rms_norm, for products of few rows that compute it themselves."""
+
+    source: Form
+    gain: Any
+    eps: float
+
+
+@frozen(eq=False)
+class Multiply:
+    """act(x Wᵀ + b): W in several buffers, or several matrices in one, each with its own result [rows, width].
+
+    `paired`: W is a gate and what it lets through, one after another, and the result is act(gate) * up.
+    """
+
+    x: Form
+    rows: Form
+    depth: int
+    stored: str
+    stride: int
+    parts: tuple[Rows, ...]
+    results: tuple[tuple[Form, int], ...]
+    bias: tuple[Any, ...] = ()
+    activation: str = "none"
+    paired: bool = False
+    residual: Form | None = None
+    norm: Norm | None = None
+
+    def launches(self, products: Sequence[Product]) -> Iterator[Launch]:
+        defines: Defines = (("DTYPE", self.stored), ("ACTIVATION", self.activation), ("BIAS", str(len(self.bias))))
+        defines += (("WHOLE", str(self.depth % PART == 0)), ("DEPTH", "depth"), ("PAIRED", str(self.paired)))
+        defines += (("OUTPUTS", str(len(self.results))), ("ADD", str(self.residual is not None)))
+        width = sum(size for _, size in self.results)
+        places: dict[str, Any] = {"out": self.results[0][0], "rows": self.rows, "depth": self.depth}
+        places |= {"width": width, "stride": self.stride}
+        edge = 0
+        for index, (place, _) in enumerate(self.results):
+            if index:
+                places |= {f"edge{index}": edge, f"out{index}": place}
+            edge += self.results[index][1]
+        if self.residual is not None:
+            places["residual"] = self.residual
+        for part in self.parts:
+            here = places | {"start": part.start, "first": part.first, "cols": part.rows}
+            for product in products:
+                extra, normed, beside = self._beside(product)
+                given = (defines + product.defines + normed, here | extra, (part.buffer, *self.bias, *beside))
+                times = -(-part.rows // product.columns)
+                yield Launch(product.shader, *given, self.rows, product.rows, times, product.least, product.most)
+
+    def _beside(self, product: Product) -> tuple[dict[str, Any], Defines, tuple[Any, ...]]:
+        """Parameters, definitions and buffers that only this shader has."""
+        if product.shader == "matmul":
+            return {"x": self.x, "part": PART}, (), ()
+        if product.shader != "matmul_row" or self.norm is None:
+            return {"x": self.x}, (), ()
+        lanes = (("NORM", "256" if self.depth >= WIDE_NORM else "64"),)
+        return {"x": self.norm.source, "eps": self.norm.eps}, lanes, (self.norm.gain,)
+
+
+@kernel("matmul")
+def matmul(call: Call) -> Iterator[Launch]:
+    yield from multiply(call).launches(call.device.products)
+
+
+def multiply(call: Call) -> Multiply:
+    """The product of an instruction as it stands."""
+    *leading, depth = call.shape(0)
+    weight = call.bound(1)  # a DeviceWeight
+    return Multiply(
+        call.at(0),
+        count(leading),
+        depth,
+        weight.stored,
+        weight.stride,
+        weight.parts,
+        ((call.out(), call.shape(1)[0]),),
+        (call.vector(2),) if call.given(2) else (),
+        call.attrs["activation"],
+    )
