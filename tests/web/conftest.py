@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import open_chromium
+from soaking import SOAK
+from static_site import RUNTIME, Site
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-RUNTIME = ROOT / "web" / "runtime"
 HERE = Path(__file__).parent
 Call = Callable[..., dict[str, Any]]
 
@@ -43,7 +40,9 @@ def in_node(wasm: Path, node: str) -> Call:
 
     def call(bundle: Path, **what: Any) -> dict[str, Any]:
         command = [node, str(HERE / "calls.mjs"), str(RUNTIME), str(bundle)]
-        done = subprocess.run(command, input=json.dumps(what), capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, input=json.dumps(what), capture_output=True, text=True, timeout=7200 if SOAK else 900
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -65,63 +64,15 @@ def st_bundle(st_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return export(str(st_folder), tmp_path_factory.mktemp("bundle") / "st.weft", compute="f32").path
 
 
-class Site:
-    """The runtime and some bundles over HTTP: `changed` has bytes for paths that should lie, `held` paths that stop in
-    the middle until they are let go, and `asked` what was asked for."""
-
-    def __init__(self, folders: dict[str, Path]) -> None:
-        self.folders = folders
-        self.changed: dict[str, bytes] = {}
-        self.held: dict[str, threading.Event] = {}
-        self.asked: list[str] = []
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
-                site.asked.append(path)
-                top, _, rest = path.lstrip("/").partition("/")
-                file = folders[top] / rest if top in folders else HERE / "nothing"
-                if path == "/":
-                    body: bytes | None = b"<!doctype html><title>weft</title><link rel=icon href=data:,>"
-                else:
-                    body = site.changed.get(path, file.read_bytes() if file.is_file() else None)
-                if body is None:
-                    return self.send_error(404)
-                self.send_response(200)
-                kinds = {".js": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}
-                self.send_header(
-                    "content-type",
-                    kinds.get(Path(path).suffix, "text/html" if path == "/" else "application/octet-stream"),
-                )
-                self.send_header("content-length", str(len(body)))
-                self.send_header("cache-control", "no-store")
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    if path in site.held:
-                        self.wfile.write(body[: len(body) // 2])
-                        site.held[path].wait(60)
-                        body = body[len(body) // 2 :]
-                    self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        for event in self.held.values():
-            event.set()
-        self._server.shutdown()
-        self._server.server_close()
+@pytest.fixture
+def isolated() -> bool:
+    """Whether pages of the site are isolated; a test says so by a parameter of this name."""
+    return False
 
 
 @pytest.fixture
-def site(wasm: Path, st_bundle: Path) -> Iterator[Site]:
-    opened = Site({"runtime": RUNTIME, "st": st_bundle})
+def site(wasm: Path, st_bundle: Path, isolated: bool) -> Iterator[Site]:
+    opened = Site({"runtime": RUNTIME, "st": st_bundle}, isolated=isolated)
     yield opened
     opened.close()
 

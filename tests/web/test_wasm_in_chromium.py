@@ -94,6 +94,28 @@ def test_what_is_damaged_in_the_cache_is_fetched_again(page, site) -> None:
     assert WEIGHTS not in site.asked
 
 
+def test_a_new_export_replaces_the_old_one_in_the_cache_and_both_can_be_deleted(
+    page, site, st_folder: Path, tmp_path: Path
+) -> None:
+    from weft.export import export
+
+    kept = """async () => {
+      const keys = await (await caches.open("weft-bundles-1")).keys();
+      return keys.map(({ url }) => url).filter((url) => url.includes("sha256"));
+    }"""
+    page.evaluate(LOAD)
+    before = page.evaluate(kept)
+    site.folders["st"] = export(str(st_folder), tmp_path / "again.weft", compute="f32", shard_bytes=16_384).path
+    page.evaluate(LOAD)
+    after = page.evaluate(kept)
+    assert len(after) > len(before)
+    assert not {url for url in before if "weights" in url} & set(after)
+    page.evaluate("async () => (await import('/runtime/weft.js')).Weft.forget('/other/')")
+    assert page.evaluate(kept) == after
+    page.evaluate("async () => (await import('/runtime/weft.js')).Weft.forget('/st')")
+    assert page.evaluate(kept) == []
+
+
 def test_bad_addresses_and_input_say_what_is_wrong(page, site) -> None:
     tried = page.evaluate(
         """async () => {
@@ -161,24 +183,26 @@ def test_without_room_in_the_cache_the_model_works(page, site) -> None:
     assert page.evaluate(LOAD)["info"]["kept"]
 
 
-def test_a_text_can_be_ended_while_it_is_written(page, site, tmp_path: Path) -> None:
-    """The page is not isolated: there is no memory that it shares with the worker."""
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_text_can_be_ended_while_it_is_written(page, site, tmp_path: Path, isolated: bool) -> None:
+    """Without isolation there is no memory that the page shares with the worker."""
     from tiny_chat import write_chat_model
 
     from weft.export import export
 
     model = write_chat_model(tmp_path / "tiny.gguf", llama__context_length=8000)
     site.folders["chat"] = export(str(model), tmp_path / "chat.weft", compute="f32").path
-    finish, tokens, again = page.evaluate(
+    finish, tokens, again, shared = page.evaluate(
         """async () => {
           const { Weft } = await import("/runtime/weft.js");
           const weft = await Weft.load("/chat/", { context: 8000 }), stop = new AbortController();
           const onToken = () => stop.abort();
           const done = await weft.generate("Once", { maxTokens: 7900, onToken, signal: stop.signal });
           const short = await weft.generate("Once", { maxTokens: 5 });
-          return [done.finish, done.tokens, short.tokens];
+          return [done.finish, done.tokens, short.tokens, crossOriginIsolated];
         }"""
     )
+    assert shared == isolated
     assert finish == "cancelled"
     assert 0 < tokens < 7900
     assert again == 5

@@ -45,6 +45,15 @@ async function askOrKept(address, cache, signal) {
   }
 }
 
+/** Deletes what is kept of the bundle at `base`, or of all bundles; but not the files `still` names. */
+export async function forgetBundle(base, still) {
+  const cache = await openCache(true), folder = base && (base.endsWith("/") ? base : `${base}/`);
+  for (const { url } of (await cache?.keys()) ?? []) {
+    const of = url.includes("?sha256=") && (!folder || (url.startsWith(folder) && !url.slice(folder.length).includes("/")));
+    if (of && !still?.has(url)) await cache.delete(url);
+  }
+}
+
 /** The module itself, kept for times without a network. */
 export async function loadModule(address, { signal, cache = true } = {}) {
   return askOrKept(address, await openCache(cache), signal);
@@ -137,6 +146,7 @@ export async function loadBundle(core, base, { onProgress = () => {}, signal, ca
       }
       before += size;
     }
+    await forgetBundle(base, new Set(Object.entries(manifest.files).map(([name, file]) => keyOf(address(name), file.sha256))));
     return { files, trustDigests: checks, kept };
   } catch (error) {
     core.give(...taken);

@@ -91,6 +91,8 @@ export class Weft {
   private constructor();
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
   static load(url: string | URL, options?: LoadOptions): Promise<Weft>;
+  /** Deletes what the browser keeps of the bundle at `url`, or of all bundles of this origin. */
+  static forget(url?: string | URL): Promise<void>;
   readonly info: WeftInfo;
   /** One vector for each text. */
   embed(texts: string | readonly string[], options?: EmbedOptions): Promise<Float32Array[]>;

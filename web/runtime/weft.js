@@ -4,8 +4,19 @@
 //   const [a, b] = await weft.embed(["a cat", "a kitten"]);
 
 import { WeftError } from "./core.js";
+import { forgetBundle } from "./loading.js";
 
 export { WeftError };
+
+// What ends a text: memory that the worker shares where the page is isolated, else an address that is revoked.
+function flagOf() {
+  if (!globalThis.crossOriginIsolated) {
+    const address = URL.createObjectURL(new Blob(["1"]));
+    return [address, () => URL.revokeObjectURL(address)];
+  }
+  const shared = new Int32Array(new SharedArrayBuffer(4));
+  return [shared, () => Atomics.store(shared, 0, 1)];
+}
 
 export class Weft {
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
@@ -19,6 +30,11 @@ export class Weft {
       throw error;
     }
     return weft;
+  }
+
+  /** Deletes what the browser keeps of the bundle at `url`, or of all bundles of this origin. Open models stay open. */
+  static forget(url) {
+    return forgetBundle(url === undefined ? "" : new URL(url, globalThis.location?.href).href);
   }
 
   #worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
@@ -66,15 +82,14 @@ export class Weft {
 
   async #write(method, args, { onToken, signal, ...options }) {
     if (signal?.aborted) throw new WeftError("cancelled", `[${method}] was cancelled`);
-    const flag = signal && URL.createObjectURL(new Blob(["1"]));
-    const end = () => URL.revokeObjectURL(flag);
+    const [flag, end] = signal ? flagOf() : [];
     signal?.addEventListener("abort", end, { once: true });
     try {
       const onProgress = onToken && (({ text, id }) => onToken(text, id));
       return await this.#call(method, { ...args, options: { ...options, flag } }, { onProgress });
     } finally {
       signal?.removeEventListener("abort", end);
-      if (flag) end();
+      end?.();
     }
   }
 

@@ -17,9 +17,10 @@ const breath = () =>
     channel.port2.postMessage(0);
   });
 
-// A page that wants a text to end revokes the address `flag`: while the module runs, no message arrives here, and memory that
-// both could read needs a page that is isolated.
+// While the module runs, no message arrives here. A page that wants a text to end sets the memory `flag`, which both read if
+// the page is isolated, or else revokes the address `flag`.
 function watch(flag) {
+  if (flag instanceof Int32Array) return () => Atomics.load(flag, 0) !== 0;
   let next = performance.now() + LOOK_MS;
   return () => {
     if (!flag || performance.now() < next) return false;

@@ -112,6 +112,7 @@ class Settings:
     keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
     training_dir: Path | None = None  # where runs of training are kept; None: this server does not train
+    lab_dir: Path | None = None  # the page with models that run in a tab, for /lab/; None: there is none
     registry: Path | None = None  # of the models that are named registry:NAME@…; None: WEFT_REGISTRY
     prefix_dir: Path | None = None  # where KV pages of prompts are kept between starts
     prefix_bytes: int = 4 << 30  # of one model's pages in `prefix_dir`
@@ -156,6 +157,9 @@ class Settings:
             if host_entry(host) is None:
                 what = "must be names of hosts, as pictures.example.org or 10.0.0.5:8080"
                 raise InputError("serve", what, field="image_hosts", given=host)
+        if self.lab_dir is not None and not (self.lab_dir / "index.html").is_file():
+            advice = "write the page into a folder with `make lab`, and name that folder"
+            raise NotFoundError("serve", f"{self.lab_dir} has no index.html, so it is not the page", advice=advice)
         if not 0 <= self.port <= 65535:
             raise InputError("serve", "must be 0 to 65535", field="port", given=self.port)
         if not 0 < self.drift_false_alarms < 1:
@@ -299,6 +303,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ("budget", size_bytes),
         ("lora_dir", Path),
         ("training_dir", Path),
+        ("lab_dir", Path),
         ("prefix_dir", Path),
         ("registry", Path),
         ("prefix_size", size_bytes),

@@ -75,6 +75,13 @@ VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "class
     help="Allow clients to train adapters, which are kept in this folder.",
 )
 @click.option(
+    "--lab",
+    "lab_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Host the page with models that run in the browser at /lab/, from the folder that `make lab` wrote.",
+)
+@click.option(
     "--registry",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
@@ -132,6 +139,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
       weft serve smollm2-135m-instruct
       weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
       weft serve smollm2-135m-instruct --prefix-dir ~/.cache/weft-prefixes
+      weft serve smollm2-135m-instruct --lab build/lab
       weft serve --registry ./registry registry:support@production
       weft serve all-MiniLM-L6-v2 --drift-reference may.npy --drift-webhook https://example.org/alarm
       weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
@@ -178,7 +186,7 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["models"] = tuple(
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
-    folders = ("lora_dir", "training_dir", "registry", "prefix_dir")
+    folders = ("lora_dir", "training_dir", "lab_dir", "registry", "prefix_dir")
     watching = ("drift_false_alarms", "drift_webhook")
     for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", *watching, *folders):
         if given[name] is not None:
@@ -249,7 +257,8 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     )
     reach = "only this machine can connect" if settings.loopback else "anybody who can connect may use it"
     key = f"{len(settings.keys)} accepted" if settings.keys else f"none; {reach}"
-    places = [("page", f"{url}/"), ("OpenAI", f"{url}/v1"), ("Anthropic, Ollama, TEI", url)]
+    lab = [("lab", f"{url}/lab/")] if settings.lab_dir is not None else []
+    places = [("page", f"{url}/"), *lab, ("OpenAI", f"{url}/v1"), ("Anthropic, Ollama, TEI", url)]
     rows = [
         *(places if settings.socket is None else [("socket", str(settings.socket))]),
         ("API keys", key),

@@ -1,6 +1,6 @@
 """The server's own routes."""
 
-from weft.serve.admin import loading, lora, streams
+from weft.serve.admin import lab, loading, lora, streams
 from weft.serve.admin.docs import docs
 from weft.serve.admin.health import health, live, metrics, ready
 from weft.serve.admin.page import asset, index
@@ -21,4 +21,6 @@ ROUTES = [
     Route("GET", "/docs", docs, "The API reference, as a page"),
     Route("GET", "/", index, "The page"),
     Route("GET", "/page/{name:path}", asset, "A file of the page"),
+    Route("GET", "/lab", lab.index, "Leads to /lab/"),
+    Route("GET", "/lab/{name:path}", lab.file, "The page with models that run in the browser, and its files"),
 ]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weft.serve.work.tracking import Call
 
 PATH = "/weft/sign-in"
-PAGES = ("/", "/docs")  # people open these; whoever has no key gets the form, and comes back
+PAGES = ("/", "/docs", "/lab/")  # people open these; whoever has no key gets the form, and comes back
 COOKIE = b"weft_page"
 MOST_BYTES = 8192
 WRONG = b"That key is not valid for this server."
@@ -97,8 +97,8 @@ class SignIn:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is a page or one of its files, which hold nothing of this server."""
-    return path in PAGES or path.startswith("/page/")
+    """Whether a path is a page or one of its files, which hold nothing of this server's clients."""
+    return path in PAGES or path.startswith(("/page/", "/lab/"))
 
 
 def inline_policy(page: bytes, more: bytes) -> bytes:

@@ -1,0 +1,31 @@
+// offline: the page's own files, kept for times without a network. Models are kept by the runtime, by their digests.
+const CACHE = "weft-lab-1";
+const FILES = [
+  ...["./", "lab.js", "lab.css", "icon.svg", "icon-192.png", "icon-512.png", "app.webmanifest"],
+  ...["weft.js", "worker.js", "core.js", "loading.js", "weft.wasm"].map((name) => `runtime/${name}`),
+];
+
+self.addEventListener("install", (event) => {
+  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)).then(() => self.skipWaiting()));
+});
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+
+// What the server has now; what was kept where it does not answer.
+async function answer(request) {
+  const cache = await caches.open(CACHE);
+  try {
+    const response = await fetch(request);
+    if (response.ok) await cache.put(request, response.clone()).catch(() => {}); // no room: the old one stays
+    return response;
+  } catch (error) {
+    const kept = await cache.match(request, { ignoreSearch: true });
+    if (kept) return kept;
+    throw error;
+  }
+}
+
+self.addEventListener("fetch", (event) => {
+  const { request } = event, here = new URL("./", location.href).href;
+  if (request.method !== "GET" || !request.url.startsWith(here) || request.url.startsWith(`${here}models/`)) return;
+  event.respondWith(answer(request));
+});
