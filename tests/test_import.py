@@ -37,6 +37,8 @@ NOT_TO_START = {
     *("asyncio", "concurrent.futures", "difflib", "email", "http", "logging", "multiprocessing", "shutil", "socket"),
     *("ssl", "subprocess", "tempfile", "urllib.request", "click", "jinja2", "rich"),
     *(
+        "weft.backends.webgpu",  # a model on the CPU starts as if the extra `gpu` were not there
+        "wgpu",
         "weft.cli",
         "weft.graph",
         "weft.nn.attention",
@@ -82,7 +84,17 @@ def test_importing_is_light(module):
 
 @pytest.mark.parametrize("module", ["weft", "weft.cli"])
 def test_importing_brings_no_heavy_package(module):
-    heavy = {"numpy", "jinja2", "rich", "ssl", "asyncio", "urllib.request", "weft._core"}
+    heavy = {
+        "numpy",
+        "jinja2",
+        "rich",
+        "ssl",
+        "asyncio",
+        "urllib.request",
+        "weft._core",
+        "wgpu",
+        "weft.backends.webgpu",
+    }
     assert not heavy & set(imported(module)["modules"])
 
 

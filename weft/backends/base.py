@@ -349,6 +349,11 @@ class Backend(ABC):
         """Bytes that are free for models, and where the number comes from; None where they are the machine's own."""
         return None
 
+    def bandwidth(self, nbytes: int) -> list[float]:
+        """Bytes a second, read and written, of copies of `nbytes` in the device's memory; none where it is the
+        machine's own."""
+        return []
+
     @abstractmethod
     def adapter_table(self, wanted: WantedTable) -> AdapterTable: ...
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.bench import workloads
 from weft.bench.cost import Ceiling, cost_of, decode_ceiling, token_ceiling
-from weft.bench.roofs import Roofs
+from weft.bench.roofs import DeviceRoofs, Roofs
 from weft.bench.workloads import Workload
 from weft.embed.recipe import embeds, read_recipe
 from weft.errors import InputError, UnsupportedError
@@ -83,7 +83,10 @@ def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | No
         remembered = Plan(case, "train_memory", model, str(located.path), count, 0, (last,), roofs)
         return Plan(case, task, model, str(located.path), count, 0, tuple(found), roofs, remembered)
     else:
-        context, found = _context(case, sizes), [_generating(case, Decoder(checkpoint, bind=False), sizes, roofs)]
+        decoder = Decoder(checkpoint, bind=False)
+        if decoder.backend.info["backend"] == "gpu":
+            roofs = DeviceRoofs(count, copies=decoder.backend.bandwidth)
+        context, found = _context(case, sizes), [_generating(case, decoder, sizes, roofs)]
     return Plan(case, task, model, str(located.path), count, context, tuple(found), roofs)
 
 

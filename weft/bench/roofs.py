@@ -4,6 +4,7 @@ On a shared machine they change by a factor of two within minutes, so they are m
 largest value is the roof: other work on the machine can only lower it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +79,19 @@ class Roofs:
             seen = summary(values)
             found[roof_label(name, size)] = {"high": rounded(seen.high / 1e9), "median": rounded(seen.median / 1e9)}
         return found
+
+
+@dataclass
+class DeviceRoofs(Roofs):
+    """Of a device with its own memory: only its bandwidth, which `copies(bytes)` measures."""
+
+    copies: Callable[[int], list[float]] = field(default=lambda _: [])
+
+    def __post_init__(self) -> None:
+        self.names = ["read"]
+
+    def _measure(self, name: str, size: int) -> None:
+        self._values.setdefault((name, size), []).extend(self.copies(size))
 
 
 def roof_label(name: str, size: int) -> str:

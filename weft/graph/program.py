@@ -77,7 +77,7 @@ class Program:
     def of_kind(self, kind: str) -> tuple[Value, ...]:
         return tuple(value for value in self.values if value.kind == kind)
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Value, ...]:
         return self.of_kind("input")
 
@@ -94,7 +94,7 @@ class Program:
     def tables(self) -> tuple[Value, ...]:
         return self.of_kind("table")
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Value, ...]:
         return self.of_kind("output")
 

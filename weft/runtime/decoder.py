@@ -396,7 +396,7 @@ class Decoder:
     @property
     def top(self) -> int:
         """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
-        return self.backend.top
+        return 0 if self.has_draft_head else self.backend.top
 
     def run_top(self, step: Step, count: int) -> TopRows:
         """The `count` or more largest logits of step.rows, without reading the others back."""

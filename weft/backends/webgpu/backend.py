@@ -89,6 +89,9 @@ class GpuBackend(Backend):
     def memory(self) -> tuple[int, str] | None:
         return self.device.free_memory()
 
+    def bandwidth(self, nbytes: int) -> list[float]:
+        return self.device.bandwidth(nbytes)
+
     def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
         return GpuStates(self.device, wanted, pages)
 
@@ -117,7 +120,8 @@ class GpuBackend(Backend):
     @property
     def info(self) -> dict[str, Any]:
         adapter = self.device.adapter
-        return {"backend": "gpu", "device": adapter.name, "api": adapter.api}
+        lost = {"lost": self.device.lost} if self.device.lost else {}
+        return {"backend": "gpu", "device": adapter.name, "api": adapter.api, **lost}
 
 
 def _together(program: Program) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
@@ -30,6 +31,7 @@ STRONG_LIMITS = (
     "max-compute-workgroups-per-dimension",
     "max-storage-buffers-per-shader-stage",
 )
+COPIED_BYTES, COPY_ROUNDS = 4 << 30, 4  # of a measurement of bandwidth
 PARAMS_BYTES = 256  # between the parameters of two launches: what every device allows as a dynamic offset
 
 
@@ -216,6 +218,24 @@ class Device:
             encoder.copy_buffer_to_buffer(between.native, at, buffer.native, target, nbytes)
             at += nbytes
         self.queue.submit([encoder.finish()])
+
+    def bandwidth(self, nbytes: int) -> list[float]:
+        """Bytes a second, read and written, of copies between two buffers of this size: so many are timed together that
+        the wait for the last one does not matter."""
+        size = max(1 << 16, min(nbytes, self.largest_buffer) >> 12 << 12)
+        source, target = self.buffer(size, "a copy"), self.buffer(size, "a copy")
+        times = max(1, min(200, COPIED_BYTES // size))
+        found = []
+        with self.lock, self.guard():
+            for _ in range(COPY_ROUNDS):
+                encoder = self.native.create_command_encoder()
+                for _ in range(times):
+                    encoder.copy_buffer_to_buffer(source.native, 0, target.native, 0, size)
+                began = time.perf_counter()
+                self.queue.submit([encoder.finish()])
+                target.read(0, 16)
+                found.append(2 * size * times / (time.perf_counter() - began))
+        return found[1:]  # the first one touches the memory
 
     def joined(self, parts: Sequence[tuple[Buffer, int]]) -> Buffer:
         """A buffer with the first bytes of these, one after another."""

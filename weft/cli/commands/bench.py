@@ -100,6 +100,7 @@ def roofs(threads: int | None, **printing: Any) -> None:
     show_default=True,
     help="The two lengths whose difference gives the rate.",
 )
+@options.device()
 @rounds()
 @outputs()
 def decode(
@@ -126,6 +127,7 @@ def decode(
 @click.option(
     "--prompt", type=click.IntRange(1), default=512, show_default=True, help="Length of the prompt in tokens."
 )
+@options.device()
 @rounds()
 @outputs()
 def prefill(
@@ -149,6 +151,7 @@ def prefill(
 @options.decoder_compute()
 @options.kv_dtype()
 @click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="Number of sequences.")
+@options.device()
 @rounds()
 @outputs()
 def parallel(
@@ -171,6 +174,7 @@ def parallel(
 @click.option(
     "--texts", type=click.IntRange(1), default=1000, show_default=True, help="Number of mixed texts, of 8 to 64 tokens."
 )
+@options.device()
 @rounds()
 @outputs()
 def embed(model: str, threads: int | None, compute: str, texts: int, **printing: Any) -> None:
@@ -338,6 +342,7 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 )
 @click.option("--prompt", type=click.IntRange(1), help="Tokens of prompts: prefill (512), decode (16), train (512).")
 @click.option("--quick", is_flag=True, help="Short runs, to check that everything works; sizes that are given hold.")
+@options.device()
 @rounds()
 @outputs()
 def vs(
@@ -429,14 +434,9 @@ def _alone(
     loading: dict[str, Any] = {"model": plan.path, "threads": plan.threads, "kv_dtype": kv_dtype}
     runner = peers.here(plan.task, compute or "default", **loading)
     found = [versus.measure(workload, [runner], printing["rounds"], say, plan.roofs) for workload in plan.workloads]
-    about: dict[str, Any] = {
-        "model": _name(model),
-        "threads": plan.threads,
-        "compute": runner.facts["compute"],
-        "rounds": printing["rounds"],
-    }
-    if "kv_dtype" in runner.facts:
-        about["kv_dtype"] = runner.facts["kv_dtype"]
+    about: dict[str, Any] = {"model": _name(model), "threads": plan.threads}
+    about |= {"compute": runner.facts["compute"], "rounds": printing["rounds"]}
+    about |= {name: runner.facts[name] for name in ("kv_dtype", "device") if name in runner.facts}
     about.update(workloads=plan.meanings, roofs=plan.roofs.as_json())
     _finish_rows(case, [row for rows in found for row in rows], printing, **about)
 

@@ -36,6 +36,7 @@ CONFUSIONS = 5  # shown
     help="For texts that are too long: raise an error, keep the beginning, or keep the end.",
 )
 @options.threads()
+@options.device()
 def command(model: str, texts: tuple[str, ...], file: str | None, field: str | None, every: bool, **given: Any) -> None:
     """Print the label of each text as a line of JSON.
 

@@ -59,6 +59,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @options.decoder_compute()
 @options.threads()
+@options.device()
 def rows(model: str, data: Path, each: bool, as_json: bool, **given: Any) -> None:
     """Measure MODEL, as it is served, on the rows of DATA.
 
@@ -107,6 +108,7 @@ def rows(model: str, data: Path, each: bool, as_json: bool, **given: Any) -> Non
 @options.decoder_compute()
 @options.kv_dtype()
 @options.threads()
+@options.device()
 def ppl(models: tuple[str, ...], text: Path, svg: Path | None, as_json: bool, **given: Any) -> None:
     """Measure the perplexity of each MODEL on TEXT, a UTF-8 file.
 
@@ -168,6 +170,7 @@ def ppl(models: tuple[str, ...], text: Path, svg: Path | None, as_json: bool, **
 @options.decoder_compute()
 @options.kv_dtype()
 @options.threads()
+@options.device()
 def compare(a: str, b: str, text: Path, as_json: bool, **given: Any) -> None:
     """Hold model B, a smaller file of A, to A on TEXT.
 
@@ -228,6 +231,7 @@ def compare(a: str, b: str, text: Path, as_json: bool, **given: Any) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each measure.")
 @options.threads()
+@options.device()
 def sts(
     models: tuple[str, ...], data: Path, against: str | None, computes: tuple[str, ...], svg: Path | None,
     as_json: bool, threads: int | None,

@@ -39,6 +39,7 @@ def command() -> None:
 @click.option("--images", is_flag=True, help="Index the pictures of the folder, with a model that sees (CLIP, SigLIP).")
 @options.rebuilding()
 @options.threads()
+@options.device()
 @terminable()
 def build(source: str, output: Path | None, field: str | None, half: bool, images: bool, **given: Any) -> None:
     """Embed the documents of a folder, or the rows of a file, into an index.

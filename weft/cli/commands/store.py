@@ -84,6 +84,7 @@ def command() -> None:
 @truncate_option(None, " (default: as the store has it, or else refuse them)")
 @options.remote()
 @options.threads()
+@options.device()
 @terminable()
 def add(store: str, schema: str, source: str, id_field: str, field: str, **given: Any) -> None:
     """Add or replace documents; a missing store is created.
@@ -134,6 +135,7 @@ def add(store: str, schema: str, source: str, id_field: str, field: str, **given
 @map_option()
 @options.remote("model, if a server made the vectors")
 @options.threads()
+@options.device()
 def search(
     store: str, schema: str, query: str, count: int, whole: bool, as_json: bool, map_file: str | None, **given: Any
 ) -> None:

@@ -214,8 +214,9 @@ class Models:
                 self.retire(entry)
 
     async def _ready(self, entry: Entry) -> Runner:
-        if entry.runner is not None and entry.runner.failure is not None:
-            log.error("engine lost", extra={"model": entry.name, "error": str(entry.runner.failure)})
+        failure = None if entry.runner is None else entry.runner.failure or entry.runner.info.get("lost")  # its GPU
+        if failure is not None:
+            log.error("engine lost", extra={"model": entry.name, "error": str(failure)})
             await self._unload(entry)
         if entry.runner is not None:
             return entry.runner
