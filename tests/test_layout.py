@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "distill": ("train", "classify", "graph", "generate", "embed", "weights", "__init__"),
     "data": ("progress", "train", "embed", "text", "weights", "__init__"),
     "measure": ("runtime", "nn", "graph", "generate", "embed", "train", "weights", "weights/sources", "text"),
-    "generate": ("pictures", "runtime", "nn", "graph", "text", "weights/sources"),
+    "generate": ("progress", "pictures", "runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "pictures", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),
     "integrations": ("embed",),

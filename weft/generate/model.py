@@ -353,9 +353,12 @@ class Model:
 
         return eyes_of(self.decoder)
 
-    def prepare_images(self, images: Sequence[Any]) -> None:
-        """Read pictures as `chat` will: an error if one cannot be read, or the model does not see."""
-        self._eyes_for(images).look(images)
+    def prepare_images(self, images: Sequence[Any], progress: bool | None = False) -> None:
+        """Read pictures as `chat` will: an error if one cannot be read, or the model does not see. `progress` says
+        whether a bar is drawn from now on while pictures are computed; None: on a terminal, where it takes long."""
+        eyes = self._eyes_for(images)
+        eyes.progress = progress
+        eyes.look(images)
 
     def _eyes_for(self, pictures: Sequence[Any]) -> Eyes:
         if self.eyes is None:

@@ -108,7 +108,7 @@ class Chat:
 
     def show(self, image: Path) -> None:
         """Have a picture in the next message; an error if it cannot be read, or the model does not see."""
-        self.model.prepare_images([image])
+        self.model.prepare_images([image], progress=None)
         self.images.append(image)
 
     def run(self) -> None:

@@ -78,9 +78,7 @@ def command(
     """
     if parse_special and not raw:
         raise click.UsageError("--parse-special works for raw prompts only; in a chat message special tokens stay text")
-    if images and raw and (suffix is not None or parse_special is False):
-        raise click.UsageError("--image works with neither --suffix nor --no-parse-special")
-    _check_kind(raw, suffix, variables)
+    _check_kind(raw, suffix, variables, images, parse_special is False)
     if settings["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs needs --json")
     settings["grammar"] = asked.grammar(settings)
@@ -92,6 +90,8 @@ def command(
     asked.prepare(loaded, settings)
     from weft.generate import make_request  # the engine comes with it, and is imported while the weights are packed
 
+    if images:
+        loaded.prepare_images(images, progress=None)
     if raw:
         ids = loaded.prompt_ids(text, suffix, parse_special is not False, images)
         settings = loaded.with_ends(suffix, settings)
@@ -105,8 +105,12 @@ def command(
         raise click.exceptions.Exit(130)
 
 
-def _check_kind(raw: bool, suffix: str | None, variables: dict[str, Any]) -> None:
+def _check_kind(
+    raw: bool, suffix: str | None, variables: dict[str, Any], images: tuple[Path, ...], plain: bool
+) -> None:
     """Refuse options of the other kind of prompt."""
+    if images and raw and (suffix is not None or plain):
+        raise click.UsageError("--image works with neither --suffix nor --no-parse-special")
     if suffix is not None and not raw:
         raise click.UsageError("--suffix works for raw prompts only")
     if variables and raw:

@@ -16,6 +16,7 @@ from weft.errors import FormatError, InputError, NotFoundError, TooLongError, We
 from weft.frozen import frozen
 from weft.generate.sight.prompt import Prompt, Seen
 from weft.pictures import PictureLimits, Tiles, open_picture, read_tile_recipe, tiles_of
+from weft.progress import shown
 from weft.runtime.checkpoint import read_object
 from weft.runtime.tower import TokenTower, open_tower, picture_tokens
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from weft.runtime.decoder import Decoder
     from weft.text import Tokenizer
 
+BAR_TILES = 3  # from which a bar may be drawn
 CACHE_BYTES = 64 << 20  # of vectors of pictures seen before
 # What a processor was saved to, by transformers before 5 and since.
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -50,7 +52,8 @@ def eyes_of(decoder: Decoder) -> Eyes | None:
 class Eyes:
     """The tower of a decoder. Vectors of the pictures seen last are kept, by the content of their tiles.
 
-    `limits` are those of pictures (weft.pictures.PictureLimits).
+    `limits` are those of pictures (weft.pictures.PictureLimits). `progress` True draws a bar while the tower works,
+    None where it has many tiles and there is a terminal.
     """
 
     mark = "<image>"  # what a prompt has where a picture is
@@ -59,6 +62,7 @@ class Eyes:
         self._decoder, self._config = decoder, config
         self._folder: Path = decoder.checkpoint.path
         self.limits = limits or PictureLimits()
+        self.progress: bool | None = False
         self._kept: OrderedDict[bytes, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -142,7 +146,8 @@ class Eyes:
         if [end - at for at, end in runs] != [self.tower.count_of(tile) for tile in tiles]:
             what = f"has no token {self.mark} of id {self.token}, or others of it in the prompt"
             raise FormatError("tokenizer", what, field="image_token_id")
-        return Prompt(ids, [Seen(at, self.vectors(tile)) for (at, _), tile in zip(runs, tiles)])
+        each = shown([(i, i + 1) for i in range(len(tiles))], len(tiles), self.progress, "pictures", BAR_TILES)
+        return Prompt(ids, [Seen(runs[i][0], self.vectors(tiles[i])) for i, _ in each])
 
     def vectors(self, tile: Patches) -> np.ndarray:
         """The tokens of a tile, from the tower, or kept from before."""
