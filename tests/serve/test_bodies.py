@@ -173,13 +173,11 @@ def test_a_value_of_no_choice_is_told_with_the_choices(schema, body, field, know
 
 
 def test_a_field_that_no_model_takes_says_so():
-    for schema, body, field in (
-        (ollama.GenerateRequest, b'{"model": "m", "images": ["x"]}', "images"),
-        (ollama.ChatRequest, b'{"model": "m", "messages": [{"role": "user", "images": [1]}]}', "messages[0].images"),
-    ):
-        with pytest.raises(Fault) as caught:
-            decode(body, schema, Limits())
-        assert caught.value.message == f"{field}: this model takes no images" and caught.value.param == field
+    body = b'{"model": "m", "messages": [{"role": "user", "images": [1]}]}'
+    with pytest.raises(Fault, match=r"messages\[0\]\.images\[0\] must be a string, not 1"):
+        decode(body, ollama.ChatRequest, Limits())
+    with pytest.raises(Fault, match="template: not supported by this server"):
+        decode(b'{"model": "m", "template": "x"}', ollama.GenerateRequest, Limits())
     with pytest.raises(Fault, match=r"messages\[0\]\.audio is not supported by this server"):
         decode(b'{"model": "m", "messages": [{"role": "user", "audio": "b"}]}', ChatRequest, Limits())
 

@@ -14,6 +14,7 @@ from typing import Any
 from weft import flags
 from weft.errors import FormatError, InputError, NotFoundError
 from weft.frozen import frozen
+from weft.pictures import PictureLimits
 from weft.serve.certificate import Certificate
 
 DEFAULT_PORT = 11811
@@ -82,6 +83,10 @@ class Limits:
     kept_bytes: int = 64 << 20  # of the events of all kept streams
     responses: int = 1000  # that are stored for GET and previous_response_id
     responses_bytes: int = 64 << 20
+
+    @property
+    def of_pictures(self) -> PictureLimits:
+        return PictureLimits(file_bytes=self.picture_bytes, pixels=self.picture_pixels)
 
 
 @frozen

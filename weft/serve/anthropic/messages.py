@@ -12,6 +12,8 @@ from weft.serve.http.events import event
 from weft.serve.http.faults import Fault, anthropic_shape, invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai.messages import unsupported
+from weft.serve.pictures.conversations import image_part
+from weft.serve.pictures.reading import Sent
 from weft.serve.work import chatting
 from weft.serve.work.blocks import BlockWriter, Kind
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
@@ -43,6 +45,7 @@ async def count_tokens(context: Context, body: CountRequest) -> Answer:
     """The number of tokens of a conversation, as `create` would compute it."""
     ask = ask_of(body)
     runner, _ = await lease_generator(context, body.model)
+    await chatting.see(context, runner, ask)
     return Json({"input_tokens": len(await runner.in_thread(lambda: chatting.prompt_ids(runner, ask)))})
 
 
@@ -98,11 +101,15 @@ def _translated(message: Message, where: str) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     texts: list[str] = []
+    parts: list[dict[str, Any]] = []  # texts and pictures in their order
     thoughts: list[str] = []
     for number, block in enumerate(message.content):
         place = f"{where}.content[{number}]"
         if block.type == "text":
             texts.append(_required(block.text, f"{place}.text"))
+            parts.append({"type": "text", "text": texts[-1]})
+        elif block.type == "image" and message.role == "user":
+            parts.append(image_part(_picture(block.source, place)))
         elif block.type == "tool_use":
             function = {"name": _required(block.name, f"{place}.name"), "arguments": block.input or {}}
             calls.append({"id": block.id or "", "type": "function", "function": function})
@@ -115,14 +122,28 @@ def _translated(message: Message, where: str) -> list[dict[str, Any]]:
             thoughts.append(block.thinking or "")
         elif block.type != "redacted_thinking":
             raise invalid(unsupported(block.type), f"{place}.type")
-    if not texts and not calls and not thoughts and results:
+    if not parts and not calls and not thoughts and results:
         return results
-    said: dict[str, Any] = {"role": message.role, "content": "\n".join(texts)}
+    only_texts = len(parts) == len(texts)
+    said: dict[str, Any] = {"role": message.role, "content": "\n".join(texts) if only_texts else parts}
     if calls:
         said["tool_calls"] = calls
     if any(thoughts):
         said["reasoning_content"] = "\n".join(thoughts)
     return [*results, said]
+
+
+def _picture(source: dict[str, Any] | None, place: str) -> Sent:
+    """{"type": "base64", "media_type": …, "data": …} or {"type": "url", "url": …}"""
+    kinds = {"base64": "data", "url": "url"}
+    field = kinds.get(str(source.get("type"))) if source is not None else None
+    given = source.get(field) if source is not None and field is not None else None
+    if not isinstance(given, str):
+        raise invalid('must be {"type": "base64", "data": …} or {"type": "url", "url": …}', f"{place}.source")
+    if (field == "url") != ("://" in given[:16]):
+        what = "must be an address" if field == "url" else "must be the bytes of an image in base64"
+        raise invalid(what, f"{place}.source.{field}")
+    return Sent(given, f"{place}.source.{field}", f"{place}.type")
 
 
 def _text(blocks: Sequence[Block], where: str) -> str:

@@ -22,6 +22,7 @@ class Block(Struct, kw_only=True):
     tool_use_id: ShortText | None = None
     content: str | Annotated[list[Block], Meta(max_length=MAX_PARTS)] | None = None
     is_error: bool | None = None
+    source: dict[str, Any] | None = None  # of a picture
 
 
 Blocks = Annotated[list[Block], Meta(max_length=MAX_PARTS)]

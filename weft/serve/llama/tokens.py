@@ -15,7 +15,7 @@ from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
 from weft.serve.models.pool import Runner
 from weft.serve.openai.messages import template_messages
-from weft.serve.work.chatting import Ask, prompt_ids
+from weft.serve.work.chatting import Ask, prompt_ids, see
 from weft.serve.work.generating import lease, lease_generator
 
 
@@ -95,6 +95,7 @@ async def apply_template(context: Context, body: TemplateRequest) -> Answer:
         tools=[to_builtins(tool) for tool in body.tools or ()],
         variables=body.chat_template_kwargs or {},
     )
+    await see(context, runner, ask)
     ids = await runner.in_thread(lambda: prompt_ids(runner, ask))
     return Json({"prompt": runner.tokenizer.decode(ids, skip_special=False), "tokens": len(ids)})
 

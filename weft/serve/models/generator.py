@@ -16,6 +16,7 @@ from weft.text.prompts.infill import infill_ids
 if TYPE_CHECKING:
     from weft.generate import Model, Request, Stats
     from weft.generate.aio import AsyncHandle
+    from weft.pictures import PictureLimits
     from weft.runtime import Adapters
     from weft.text import Template, Tokenizer
 
@@ -32,9 +33,20 @@ class GenerateRunner:
 
     kind = "generate"
 
-    def __init__(self, model: Model, *, running: int, waiting: int, kept: Mapping[str, Any] | None = None) -> None:
-        """`kept` are the engine's options for a prefix cache on disk."""
+    def __init__(
+        self,
+        model: Model,
+        *,
+        running: int,
+        waiting: int,
+        kept: Mapping[str, Any] | None = None,
+        pictures: PictureLimits | None = None,
+    ) -> None:
+        """`kept` are the engine's options for a prefix cache on disk, `pictures` the limits of each picture."""
         self.model = model
+        if model.eyes is not None:
+            model.eyes.limits = pictures or model.eyes.limits
+            _ = model.eyes.tower  # loaded here, where no request waits
         engine = Engine(model, max_running=running, max_waiting=running + waiting, responsive=True, **(kept or {}))
         model.use_engine(engine)
         self.engine = AsyncEngine(engine)
@@ -44,6 +56,11 @@ class GenerateRunner:
     async def start(self) -> GenerateRunner:
         await self.engine.__aenter__()
         return self
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model reads pictures."""
+        return self.model.eyes is not None
 
     @property
     def info(self) -> dict[str, Any]:

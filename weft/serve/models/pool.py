@@ -253,7 +253,12 @@ class Models:
         if entry.kind == "generate":
             limits = self.limits
             made: GenerateRunner = await asyncio.to_thread(
-                GenerateRunner, loaded, running=limits.running, waiting=limits.waiting, kept=self._prefixes
+                GenerateRunner,
+                loaded,
+                running=limits.running,
+                waiting=limits.waiting,
+                kept=self._prefixes,
+                pictures=limits.of_pictures,
             )
             runner = await made.start()
         else:

@@ -13,10 +13,12 @@ import msgspec
 
 from weft.frozen import frozen
 from weft.serve.http.events import line
-from weft.serve.http.faults import Fault, no_model, ollama_shape
+from weft.serve.http.faults import Fault, invalid, no_model, ollama_shape
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.ollama.schemas import ChatRequest, GenerateRequest, Generating, Message
 from weft.serve.openai.chat import logprob_of
+from weft.serve.pictures.conversations import image_part
+from weft.serve.pictures.reading import Sent
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
 from weft.serve.work.generating import Names, Running, in_words_of, isolation, keep_loaded, lease, lease_generator
@@ -62,7 +64,7 @@ async def chat(context: Context, body: ChatRequest) -> Answer:
     if not body.messages:
         return await _load(context, body.model, entry, {"message": {"role": "assistant", "content": ""}})
     ask = _ask(model, body, context.serving.settings.limits.default_tokens)
-    ask.messages = [_message(message) for message in body.messages]
+    ask.messages = [_message(message, f"messages[{i}].images") for i, message in enumerate(body.messages)]
     ask.tools = [msgspec.to_builtins(tool) for tool in body.tools or ()]
     return await _answer(context, body, ask, _in_message)
 
@@ -71,13 +73,15 @@ async def generate(context: Context, body: GenerateRequest) -> Answer:
     """Answer a prompt through the model's chat template; with `raw` continue it, with a `suffix` fill in the middle."""
     model = named(context, body.model)
     entry = keep_loaded(context, model, body.keep_alive)
-    if not body.prompt and not body.suffix:
+    if not body.prompt and not body.suffix and not body.images:
         return await _load(context, body.model, entry, {"response": ""})
     ask = _ask(model, body, context.serving.settings.limits.default_tokens)
     if body.raw or body.suffix:
+        if body.images:
+            raise invalid("cannot be combined with raw or suffix: pictures are read in conversations", "images")
         return await _raw(context, body, ask)
     system = [{"role": "system", "content": body.system}] if body.system else []
-    ask.messages = [*system, {"role": "user", "content": body.prompt}]
+    ask.messages = [*system, {"role": "user", "content": _content(body.prompt, body.images, "images")}]
     return await _answer(context, body, ask, _in_response)
 
 
@@ -115,8 +119,16 @@ def _grammar(shape: Any) -> Grammar:
     return Grammar.json_object() if shape == "json" else Grammar.json_schema(shape)
 
 
-def _message(message: Message) -> dict[str, Any]:
-    shown: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+def _content(text: str, images: list[str] | None, where: str) -> str | list[dict[str, Any]]:
+    """A text, or pictures and then the text."""
+    if not images:
+        return text
+    parts = [image_part(Sent(image, f"{where}[{i}]", where)) for i, image in enumerate(images)]
+    return [*parts, {"type": "text", "text": text}]
+
+
+def _message(message: Message, where: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {"role": message.role, "content": _content(message.content or "", message.images, where)}
     if message.thinking:
         shown["reasoning_content"] = message.thinking
     if message.tool_calls:

@@ -94,6 +94,7 @@ async def show(context: Context, body: ShowRequest) -> Answer:
             found = ""
         template = found if isinstance(found, str) else found.get("default", "")
         forms = formats_of(found)
+        capabilities += ["vision"] if runner.sees else []
         capabilities += ["tools"] if forms.tools else []
         capabilities += ["thinking"] if forms.reasons else []
     return Json(

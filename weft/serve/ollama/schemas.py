@@ -19,7 +19,7 @@ from weft.serve.openai.schemas import (
     Tool,
 )
 
-NO_IMAGES = Meta(max_length=0, extra={REFUSAL: "this model takes no images"})
+Images = Annotated[list[str], Meta(max_length=64)]  # in base64
 UNSUPPORTED = Meta(max_length=0, extra={REFUSAL: "not supported by this server"})
 
 
@@ -57,7 +57,7 @@ class Message(Struct, kw_only=True):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     thinking: str | None = None
-    images: Annotated[list[Any], NO_IMAGES] | None = None
+    images: Images | None = None
     tool_calls: Annotated[list[Called], Meta(max_length=MAX_TOOLS)] | None = None
     tool_name: ShortText | None = None
     tool_call_id: ShortText | None = None
@@ -83,7 +83,7 @@ class GenerateRequest(Generating, forbid_unknown_fields=True, kw_only=True):
     raw: bool | None = None
     suffix: Annotated[str, Meta(max_length=1 << 20)] | None = None
     template: Annotated[str, UNSUPPORTED] | None = None
-    images: Annotated[list[Any], NO_IMAGES] | None = None
+    images: Images | None = None
     context: Annotated[list[int], UNSUPPORTED] | None = None
 
 

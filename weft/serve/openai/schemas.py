@@ -95,11 +95,17 @@ class Sampled(Struct, forbid_unknown_fields=True, kw_only=True):
     keep_alive: KeepAlive | None = None  # as in Ollama's API: how long the model stays loaded when idle
 
 
+class ImageUrl(Struct, kw_only=True):
+    url: str
+    detail: ShortText | None = None
+
+
 class Part(Struct, kw_only=True):
-    """A part of a message's content; parts other than text are refused by their type."""
+    """A part of a message's content; parts other than texts and pictures are refused by their type."""
 
     type: ShortText
     text: str | None = None
+    image_url: str | ImageUrl | None = None
     refusal: str | None = None
 
 
@@ -185,11 +191,6 @@ class CompletionRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
 
 
 EMBEDDED = Meta(min_length=1, max_length=1 << 20)
-
-
-class ImageUrl(Struct, kw_only=True):
-    url: str
-    detail: ShortText | None = None
 
 
 class EmbeddingItem(Struct, forbid_unknown_fields=True, kw_only=True):

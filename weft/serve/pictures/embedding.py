@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from weft.errors import WeftError
 from weft.serve.http.faults import invalid
-from weft.serve.pictures.reading import Sent, check_source, limits_of, read_picture, unreadable
+from weft.serve.pictures.reading import Sent, check_source, read_picture, unreadable
 from weft.serve.work.embedding import (
     Asked,
     Vectors,
@@ -93,7 +93,7 @@ async def _vectors(
 
 
 async def _read(context: Context, runner: EmbedRunner, pictures: Sequence[Sent]) -> list[Patches]:
-    limits, made = limits_of(context.serving.settings.limits), []
+    limits, made = context.serving.settings.limits.of_pictures, []
     for one in pictures:
         file = await read_picture(context, one)
         try:

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
 from weft.frozen import frozen
-from weft.pictures import PictureLimits, picture_bytes
+from weft.pictures import picture_bytes
 from weft.serve.http.faults import Fault, blaming, invalid
 
 if TYPE_CHECKING:
     from weft.serve.http.routes import Context
-    from weft.serve.settings import Limits
 
 REFUSED = "invalid_image"  # the code of a picture that cannot be read
 
 
 @frozen
 class Sent:
-    """A picture of a request: a data: URL, base64 alone, or an address; `where` is the field that has it."""
+    """A picture of a request: a data: URL, base64 alone, or an address. `where` is the field that has it, `part` the
+    field that says that it is one."""
 
     source: str
     where: str
+    part: str = ""
 
     @property
     def address(self) -> bool:
@@ -33,11 +34,6 @@ class Sent:
 def is_data_url(given: Any) -> bool:
     """Whether a string is a data: URL of an image, and not a text."""
     return isinstance(given, str) and given[:11].lower() == "data:image/" and ";base64," in given[:100]
-
-
-def limits_of(limits: Limits) -> PictureLimits:
-    """The server's limits of one picture."""
-    return PictureLimits(file_bytes=limits.picture_bytes, pixels=limits.picture_pixels)
 
 
 def check_source(context: Context, sent: Sent) -> None:
@@ -52,7 +48,7 @@ async def read_picture(context: Context, sent: Sent) -> bytes:
     """The bytes of a picture's file."""
     if sent.address:
         return await context.serving.fetcher.fetch(sent.source, sent.where)
-    limits = limits_of(context.serving.settings.limits)
+    limits = context.serving.settings.limits.of_pictures
     try:
         if sent.source[:5].lower() == "data:":
             return picture_bytes(sent.source, limits)

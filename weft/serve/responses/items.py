@@ -9,7 +9,7 @@ import msgspec
 
 from weft.serve.http.faults import invalid
 from weft.serve.openai.events import new_id
-from weft.serve.openai.messages import arguments_of, text_of
+from weft.serve.openai.messages import arguments_of, content_of, text_of
 from weft.serve.responses.schemas import Item, ResponsesRequest
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
@@ -51,7 +51,8 @@ def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
         if item.role is None or item.content is None:
             raise invalid("needs a role and content", where)
         role = "system" if item.role == "developer" else item.role
-        messages.append({"role": role, "content": text_of(item.content, f"{where}.content")})
+        content = content_of(item.content, f"{where}.content", pictures=role == "user")
+        messages.append({"role": role, "content": content})
     elif item.type == "function_call":
         if item.name is None:
             raise invalid("is missing", f"{where}.name")
@@ -63,8 +64,8 @@ def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
     elif item.type == "function_call_output":
         if item.output is None:
             raise invalid("is missing", f"{where}.output")
-        content = text_of(item.output, f"{where}.output")
-        messages.append({"role": "tool", "tool_call_id": item.call_id or "", "content": content})
+        output = text_of(item.output, f"{where}.output")
+        messages.append({"role": "tool", "tool_call_id": item.call_id or "", "content": output})
     elif item.type != "reasoning":  # which templates leave out of earlier turns anyway
         raise invalid(f"is {item.type!r:.60}, which is not supported", f"{where}.type")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.frozen import frozen
 from weft.serve.http.faults import invalid
+from weft.serve.pictures.conversations import blaming_pictures, sent_in, with_pictures
 from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease_generator
 from weft.serve.work.toolbox import template_tools
 from weft.text.calls.events import Arguments, CallEnded, CallStarted
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from weft.generate import Generation, Grammar, Request, TokenLogprob
     from weft.serve.http.routes import Context
     from weft.serve.models.generator import GenerateRunner
+    from weft.serve.pictures.reading import Sent
     from weft.text.calls.events import Event
 
 _LETTERS = string.ascii_letters + string.digits
@@ -44,6 +46,7 @@ class Ask:
     cache_salt: str | None = None
     continue_final: bool = False
     names: Names = field(default_factory=Names)
+    pictures: Sequence[Sent] = ()  # those of `messages`, once `see` has read them
 
 
 @frozen
@@ -185,6 +188,7 @@ async def start(context: Context, ask: Ask) -> Chat:
     if adapter is not None:
         ask.options["adapter"] = adapter
     ask.options |= isolation(context, ask.cache_salt)
+    await see(context, runner, ask)
     with in_words_of(ask.names):
         constrained = ask.grammar is not None or (bool(ask.tools) and ask.tool_choice != "none")
         tenant = context.call.tenant if constrained else None
@@ -201,10 +205,17 @@ async def start(context: Context, ask: Ask) -> Chat:
     return Chat(runner, running, ask, readers, warnings)
 
 
+async def see(context: Context, runner: GenerateRunner, ask: Ask) -> None:
+    """Read the pictures of a conversation; call it before `prompt_ids`."""
+    ask.pictures = sent_in(ask.messages)
+    ask.messages = await with_pictures(context, runner, ask.messages)
+
+
 def prompt_ids(runner: GenerateRunner, ask: Ask) -> list[int]:
     """The prompt of a chat. Blocks, so call it in a thread."""
     ours = {"continue_final_message": True} if ask.continue_final else {}
-    return runner.chat_ids(ask.messages, tools=_offered(ask), variables=ask.variables, **ours)
+    with blaming_pictures(ask.pictures):
+        return runner.chat_ids(ask.messages, tools=_offered(ask), variables=ask.variables, **ours)
 
 
 def _offered(ask: Ask) -> list[dict[str, Any]] | None:
