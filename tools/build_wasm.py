@@ -21,16 +21,23 @@ KERNELS = (
         "add",
         "add_layer_norm",
         "add_rms_norm",
+        "add_rms_norm_a8",
         "attention",
         "attention_paged",
+        "attention_paged_bf16",
         "embedding",
         "gated",
+        "gated_a8",
         "l2_normalise",
         "layer_norm",
         "matmul",
     ),
-    *("mul", "pool", "rms_norm", "rope_table", "rope_write", "take_rows"),
+    *("matmul_q", "mul", "pool", "quantise_rows", "rms_norm", "rms_norm_a8", "rope_table", "rope_write", "take_rows"),
 )
+# Those that decide how long a text takes; the others are made small.
+FAST = {"attention", "attention_paged_bf16", "matmul", "matmul_q"}
+# The types of weights that a tab runs, as in quant/dequant.cpp for WEFT_FEW_TYPES. All 23 would double the module.
+TYPES = ("q4_0", "q4_1", "q5_0", "q8_0", "q4_k", "q6_k")
 # Of the C interface, and what a page needs to hand over bytes.
 EXPORTS = (
     *(
@@ -70,12 +77,13 @@ def rule(name: str, command: str, description: str) -> str:
 def write_ninja(zig: Path) -> None:
     lib, generated = zig / "lib", BUILD / "generated"
     generated.mkdir(parents=True, exist_ok=True)
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)
-    assert version is not None
+    version = re.findall(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[0]
     write(generated / "kernel_list.inc", "".join(f"WEFT_KERNEL({name})\n" for name in sorted(KERNELS)))
     write(generated / "level_list.inc", "WEFT_LEVEL(wasm128)\n")
+    write_fewer(generated)
     own = (
-        f"{COMMON} -include csrc/wasm/alone.h -Icsrc/wasm/level -Icsrc -I{generated} -DWEFT_VERSION='\"{version[1]}\"'"
+        f"{COMMON} -include csrc/wasm/alone.h -I{generated} -Icsrc/wasm/level -Icsrc -DWEFT_FEW_TYPES "
+        f"-DWEFT_VERSION='\"{version}\"'"
     )
     level = f"{own} -DISA=wasm128 -DWEFT_ISA_wasm128"
     # The standard library of the toolchain throws nothing: what throws and catches is built from its sources.
@@ -87,6 +95,8 @@ def write_ninja(zig: Path) -> None:
     run = f"{zig / 'zig'}"
     exports = " ".join(f"-Wl,--export={name}" for name in EXPORTS)
     text = f"builddir = {BUILD}\n" + rule("small", f"{run} c++ {own} -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
+    text += rule("light", f"{run} c++ {level} -Os -MMD -MF $out.d -c $in -o $out", "compiling")
+    text += rule("light_own", f"{run} c++ {level} -DkScaled=$own -Os -MMD -MF $out.d -c $in -o $out", "compiling")
     text += rule("quick", f"{run} c++ {level} -O2 -MMD -MF $out.d -c $in -o $out", "compiling")
     # clang gives a specialised constant a name that may be in one file only: it has another in each of these.
     text += rule("quick_own", f"{run} c++ {level} -DkScaled=$own -O2 -MMD -MF $out.d -c $in -o $out", "compiling")
@@ -117,15 +127,33 @@ def write_ninja(zig: Path) -> None:
             if source.relative_to(ROOT / "csrc").as_posix() not in {*ELSEWHERE, "wasm/system.cpp"}:
                 add(source, "small")
     for name in KERNELS:
-        own = name in ("attention_paged", "rope_write")
-        add(ROOT / "csrc" / "kernels" / f"{name}.cpp", "quick_own" if own else "quick")
+        own = name in ("attention_paged", "attention_paged_bf16", "rope_write")
+        how = "quick" if name in FAST else "light"
+        add(ROOT / "csrc" / "kernels" / f"{name}.cpp", f"{how}_own" if own else how)
         text += f"  own = kScaled_{name}\n" if own else ""
     add(ROOT / "csrc" / "simd" / "table.cpp", "quick")
     text += f"build {OUTPUT}: link {' '.join(objects)}\n"
     write(BUILD / "build.ninja", text)
 
 
+def write_fewer(generated: Path) -> None:
+    """Copies of two headers without the types that this build leaves out; they are found before the originals."""
+    formats = (ROOT / "csrc" / "pack" / "formats.h").read_text()
+    rows, kept = r"\{DType::(\w+), .*\n", " ".join(f"X({name})" for name in TYPES)
+    formats = re.sub(r" *" + rows, lambda row: row[0] if row[1] in TYPES else "", formats)
+    formats, listed = re.subn(r"(#define WEFT_PACKED_TYPES\(X\)) \\\n(?:.*\\\n)*.*\n", rf"\1 {kept}\n", formats)
+    states = (ROOT / "csrc" / "kernels" / "state_elements.h").read_text()
+    states, cut = re.subn(r" *case DType::i4r:(?:.*\n)*?.*<int8_t>\(\);\n", "", states)
+    states, ended = re.subn(
+        r"default: (return .*<float>\(\);)", r"case DType::f32: \1 default: __builtin_trap();", states
+    )
+    assert listed == cut == ended == 1
+    write(generated / "pack" / "formats.h", formats)
+    write(generated / "kernels" / "state_elements.h", states)
+
+
 def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text() != text:
         path.write_text(text)
 

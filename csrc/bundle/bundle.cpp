@@ -5,6 +5,7 @@
 #include "bundle/sha256.h"
 #include "core/error.h"
 #include "pack/laying.h"
+#include "pack/panels.h"
 #include "pack/quads.h"
 
 namespace weft::bundle {
@@ -78,6 +79,8 @@ std::span<const std::byte> Bundle::part(json::Value range, std::string_view what
 Tensor Bundle::tensor_of(json::Value entry) const {
   const std::string_view name = entry.at("name").string();
   Tensor tensor{dtype_named(entry.at("dtype").string()), {}, part(entry, name)};
+  if (info(tensor.dtype).block > 1 && !has_panels(tensor.dtype))
+    fail(ErrorKind::unsupported, "bundle", std::string(name) + " is " + std::string(info(tensor.dtype).name) + ", for which this build has no kernels; export a file of another type");
   if (reinterpret_cast<size_t>(tensor.bytes.data()) % 16) malformed(std::string(name) + " must begin at a multiple of 16 bytes");
   for (const json::Value size : entry.at("shape").items()) {
     if (tensor.shape.size() == 4 || size.integer() < 1) malformed(std::string(name) + " must have 1 to 4 axes of at least 1");

@@ -206,13 +206,14 @@ void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count) 
     case DType::q4_0: return decode_span<BlockQ4_0>(blocks, out, count);
     case DType::q4_1: return decode_span<BlockQ4_1>(blocks, out, count);
     case DType::q5_0: return decode_span<BlockQ5_0>(blocks, out, count);
-    case DType::q5_1: return decode_span<BlockQ5_1>(blocks, out, count);
     case DType::q8_0: return decode_span<BlockQ8_0>(blocks, out, count);
+    case DType::q4_k: return decode_span<BlockQ4K>(blocks, out, count);
+    case DType::q6_k: return decode_span<BlockQ6K>(blocks, out, count);
+#if !defined(WEFT_FEW_TYPES)  // tools/build_wasm.py
+    case DType::q5_1: return decode_span<BlockQ5_1>(blocks, out, count);
     case DType::q2_k: return decode_span<BlockQ2K>(blocks, out, count);
     case DType::q3_k: return decode_span<BlockQ3K>(blocks, out, count);
-    case DType::q4_k: return decode_span<BlockQ4K>(blocks, out, count);
     case DType::q5_k: return decode_span<BlockQ5K>(blocks, out, count);
-    case DType::q6_k: return decode_span<BlockQ6K>(blocks, out, count);
     case DType::iq2_xxs: return decode_span<BlockIQ2XXS>(blocks, out, count);
     case DType::iq2_xs: return decode_span<BlockIQ2XS>(blocks, out, count);
     case DType::iq2_s: return decode_span<BlockIQ2S>(blocks, out, count);
@@ -226,6 +227,7 @@ void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count) 
     case DType::tq2_0: return decode_span<BlockTQ2_0>(blocks, out, count);
     case DType::mxfp4: return decode_span<BlockMXFP4>(blocks, out, count);
     case DType::q4_z: return decode_span<BlockQ4Z>(blocks, out, count);
+#endif
     default: fail(ErrorKind::unsupported, "dequantise", "not a weight type: " + std::string(info(dtype).name));
   }
 }

@@ -52,7 +52,8 @@ inline to_chars_result shortest_digits(char* first, char* last, double value, ch
   int size = 0;
   for (int digits = 0; digits < 17; ++digits) {
     size = snprintf(first, static_cast<size_t>(last - first), "%.*e", digits, value);
-    if (strtod(first, nullptr) == value) break;
+    double read = 0;
+    if (from_chars(first, first + size, read); read == value) break;
   }
   return {first + size, errc{}};
 }

@@ -18,17 +18,26 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_chat_model(tmp_path_factory.mktemp("chat") / "tiny.gguf")
 
 
+@pytest.fixture(scope="module", params=["f32", "int8"])
+def compute(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def chat_bundle(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(str(chat_model), tmp_path_factory.mktemp("bundle") / "chat.weft", compute="f32").path
+def chat_bundle(chat_model: Path, compute: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(str(chat_model), tmp_path_factory.mktemp("bundle") / "chat.weft", compute=compute).path
 
 
 @pytest.fixture
-def model(chat_model: Path, monkeypatch: pytest.MonkeyPatch) -> weft.Model:
+def model(chat_model: Path, compute: str, monkeypatch: pytest.MonkeyPatch) -> weft.Model:
+    need_scalar(monkeypatch)
+    return weft.load(str(chat_model), compute=compute, threads=1, draft="none")
+
+
+def need_scalar(monkeypatch: pytest.MonkeyPatch) -> None:
     if "scalar" not in levels_present():
         pytest.skip("the scalar level was not built: `make test` builds it")
     monkeypatch.setenv("WEFT_ISA", "scalar")
-    return weft.load(str(chat_model), compute="f32", threads=1, draft="none")
 
 
 def test_tokens_are_those_of_python(in_node, chat_bundle: Path, model: weft.Model) -> None:

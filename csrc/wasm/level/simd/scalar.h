@@ -132,11 +132,27 @@ WEFT_INLINE v128_t fused2(v128_t a, v128_t b, v128_t c) {
   return wasm_f32x4_demote_f64x2_zero(wasm_i64x2_add(total, step));
 }
 WEFT_INLINE v128_t upper(v128_t a) { return wasm_i64x2_shuffle(a, a, 1, 1); }
-WEFT_INLINE f32x16 fused(f32x16 a, f32x16 b, f32x16 c) {
+[[clang::noinline]] inline f32x16 fused_exactly(const f32x16& a, const f32x16& b, const f32x16& c) {
   return quarters<f32x16>([&](int i) {
     const v128_t low = fused2(a.v[i], b.v[i], c.v[i]), high = fused2(upper(a.v[i]), upper(b.v[i]), upper(c.v[i]));
     return wasm_i64x2_shuffle(low, high, 0, 2);
   });
+}
+// Rounding twice differs from rounding once only if the first result lies in the middle of two floats: its lowest 28 bits
+// are 0 then, also where the float is subnormal. That is rare, so one test decides for all lanes.
+WEFT_INLINE f32x16 fused(f32x16 a, f32x16 b, f32x16 c) {
+  const v128_t below = wasm_i64x2_const_splat((1 << 28) - 1), none = wasm_i64x2_const_splat(0);
+  v128_t middle = none;
+  const auto two = [&](v128_t x, v128_t y, v128_t z) {
+    const v128_t total = wasm_f64x2_add(wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(x), wasm_f64x2_promote_low_f32x4(y)), wasm_f64x2_promote_low_f32x4(z));
+    middle = wasm_v128_or(middle, wasm_i64x2_eq(wasm_v128_and(total, below), none));
+    return wasm_f32x4_demote_f64x2_zero(total);
+  };
+  const f32x16 quick = quarters<f32x16>([&](int i) {
+    return wasm_i64x2_shuffle(two(a.v[i], b.v[i], c.v[i]), two(upper(a.v[i]), upper(b.v[i]), upper(c.v[i])), 0, 2);
+  });
+  if (__builtin_expect(wasm_v128_any_true(middle), 0)) return fused_exactly(a, b, c);
+  return quick;
 }
 
 // The second operand when either is NaN, and of two zeros, as the x86 instructions do.
