@@ -1,6 +1,7 @@
 """Long runs on a GPU: random mixtures, lost devices, many requests; a few of each in `make test`."""
 
 import gc
+import logging
 import weakref
 from types import SimpleNamespace
 
@@ -71,13 +72,14 @@ def test_a_server_loads_a_model_again_after_each_loss_of_its_device(gpu, folder,
 
     body = {"model": "m", "prompt": [1, 2, 3], "max_tokens": 3, "temperature": 0}
     monkeypatch.setenv("WEFT_BACKEND", "gpu")
+    monkeypatch.setattr(logging.getLogger("weft.serve"), "disabled", True)  # pytest keeps records and their frames
     spec = ModelSpec("m", str(folder), {"context": 96})
     before, devices = open_device(None), []
     running = BackgroundServer(Settings(models=(spec,), port=0))
     with running as server, httpx.Client(base_url=server.url, timeout=600) as client:
         right = client.post("/v1/completions", json=body).json()["choices"]
         used = open_device(None).used_bytes
-        for _ in range(times(100, 1)):
+        for _ in range(times(100, 2)):
             device = open_device(None)
             devices.append(weakref.ref(device))
             with monkeypatch.context() as patch:
