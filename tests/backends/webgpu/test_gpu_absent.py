@@ -29,7 +29,7 @@ def test_the_preprocessor_takes_parts_includes_files_and_declares_what_is_bound(
     assert made.written == (False, False)
     assert made.params[0] == ("x", "u32")
     plain = shader("matmul", (("DTYPE", "f32"), ("ACTIVATION", "none"), ("BIAS", "0"), ("WHOLE", "")))
-    assert "bias" not in plain.text and plain.written == (False,)
+    assert " bias:" not in plain.text and plain.written == (False,)
 
 
 def test_a_parameter_is_a_linear_form_or_the_bits_of_a_number():
