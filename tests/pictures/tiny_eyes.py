@@ -1,9 +1,9 @@
 """Tiny chats that see: configs, weights from a seed, tokenizers, templates, conversations, for tests and goldens."""
 
 import json
-import struct
 
 import numpy as np
+from tiny_towers import write_tensors
 
 TEMPLATE = (
     "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'][0]['type'] == "
@@ -118,18 +118,6 @@ def write_folder(folder, config=CONFIG, processor=PROCESSOR, tensors=None):
     write_tensors(folder / "model.safetensors", weights() if tensors is None else tensors)
     write_tokenizer(folder)
     return folder
-
-
-def write_tensors(path, tensors):
-    header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
-    for name, values in tensors.items():
-        raw = values.tobytes()
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [at, at + len(raw)]}
-        data.append(raw)
-        at += len(raw)
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)
-    path.write_bytes(struct.pack("<Q", len(head)) + head + b"".join(data))
 
 
 def write_tokenizer(folder, special=SPECIAL):

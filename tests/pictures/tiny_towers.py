@@ -123,6 +123,18 @@ def weights(kind, seed=7):
     return made
 
 
+def write_tensors(path, tensors):
+    header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
+    for name, values in tensors.items():
+        raw = values.tobytes()
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [at, at + len(raw)]}
+        data.append(raw)
+        at += len(raw)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    path.write_bytes(struct.pack("<Q", len(head)) + head + b"".join(data))
+
+
 def write_folder(folder, kind, tokenizer=False):
     """The model's folder, with a tokenizer of whole words where one is asked for."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,15 +144,7 @@ def write_folder(folder, kind, tokenizer=False):
     config["vision_config"] = {**config["vision_config"], "model_type": f"{kind}_vision_model"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
-    header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
-    for name, values in weights(kind).items():
-        raw = values.tobytes()
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [at, at + len(raw)]}
-        data.append(raw)
-        at += len(raw)
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + b"".join(data))
+    write_tensors(folder / "model.safetensors", weights(kind))
     if tokenizer:
         write_tokenizer(folder)
     return folder

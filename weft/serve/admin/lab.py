@@ -13,17 +13,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.serve.admin import page
 from weft.serve.http.faults import Fault
 from weft.serve.http.routes import Answer, Context, Send
 from weft.serve.work.tracking import Call
 
 TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".json": "application/json",
+    **page.TYPES,
     ".webmanifest": "application/manifest+json",
     ".wasm": "application/wasm",
     ".bin": "application/octet-stream",
