@@ -101,6 +101,7 @@ def test_many_requests_leak_no_buffer_and_no_page(gpu, folder):
     model = weft.load(str(folder), device="gpu", context=96, kv_tokens=8192)
     engine = weft.Engine(model, max_running=AT_ONCE)
     device, used = model.decoder.backend.device, None
+    gc.collect()  # models of the tests before this one
     for first in range(0, times(10_000, 2 * AT_ONCE), AT_ONCE):
         wanted = [Request([1 + n % 50, n % 7, 3], max_tokens=2, ignore_eos=True) for n in range(first, first + AT_ONCE)]
         handles = [engine.submit(one) for one in wanted]
