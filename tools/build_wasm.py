@@ -1,7 +1,8 @@
-"""Build weft.wasm, the core for browsers, into web/runtime: python tools/build_wasm.py
+"""Build weft.wasm and weft-threads.wasm, the core for browsers, into web/runtime: python tools/build_wasm.py
 
-The compiler is the one of the package `ziglang` (decisions/0054). What is linked is the C interface and the kernels
-that encoders and small decoders need; what nobody calls is left out.
+Both are linked from the same objects; the second one imports its memory, which workers share. The compiler is the
+one of the package `ziglang` (decisions/0054). What is linked is the C interface and the kernels that encoders and small
+decoders need; what nobody calls is left out.
 """
 
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD, OUTPUT = ROOT / "build" / "wasm", ROOT / "web" / "runtime" / "weft.wasm"
+THREADED = OUTPUT.with_name("weft-threads.wasm")
 # Files whose place csrc/wasm has its own for: threads, memory and folders of an operating system.
 ELSEWHERE = {"core/pool.cpp", "core/memory.cpp", "bundle/folder.cpp"}
 FOLDERS = ("wasm", "core", "bundle", "capi", "text", "text/load", "text/split", "unicode", "pack", "quant")
@@ -52,13 +54,19 @@ EXPORTS = (
     ),
     *("weft_tokenise", "weft_detokenise", "weft_dimension", "weft_embed", "weft_page_generate", "weft_page_chat"),
 )
+# Of the threaded module: what a worker needs to join the team, and the memory that core.js makes (INITIAL_PAGES there).
+SHARED = (
+    "-Wl,--shared-memory -Wl,--import-memory -Wl,--initial-memory=16777216 "
+    "-Wl,--export=weft_page_thread -Wl,--export=__stack_pointer -Wl,--export=__wasm_init_tls -Wl,--export=__tls_size "
+)
+# Atomics work on memory that is not shared, too: one set of objects makes both modules.
 TARGET = (
-    "-target wasm32-wasi -mcpu=generic+simd128+exception_handling+bulk_memory+nontrapping_fptoint+sign_ext "
+    "-target wasm32-wasi -mcpu=generic+simd128+exception_handling+bulk_memory+nontrapping_fptoint+sign_ext+atomics "
     "-fwasm-exceptions -mllvm -wasm-enable-eh"
 )
 COMMON = (
     f"{TARGET} -std=c++20 -fno-rtti -fvisibility=hidden -ffp-contract=off -ffunction-sections -fdata-sections "
-    "-Wall -Wextra -DNDEBUG -D_WASI_EMULATED_GETPID -Dthread_local="  # the library has no threads
+    "-Wall -Wextra -DNDEBUG -D_WASI_EMULATED_GETPID -Dthread_local="  # kernels have none of those
 )
 
 
@@ -105,10 +113,18 @@ def write_ninja(zig: Path) -> None:
     text += rule(
         "link",
         f"{run} c++ {TARGET} -mexec-model=reactor -Oz -s -Wl,--gc-sections -Wl,--max-memory=4294901760 "
-        f"-Wl,-z,stack-size=1048576 {exports} @$out.rsp -o $out",
+        f"-Wl,-z,stack-size=1048576 {exports} $shared @$out.rsp -o $out",
         "linking",
     ).replace("  description", "  rspfile = $out.rsp\n  rspfile_content = $in\n  description")
-    objects = []
+    text, objects = add_objects(text, lib)
+    text += f"build {OUTPUT}: link {' '.join(objects)}\n  shared =\n"
+    text += f"build {THREADED}: link {' '.join(objects)}\n  shared = {SHARED}\n"
+    write(BUILD / "build.ninja", text)
+
+
+def add_objects(text: str, lib: Path) -> tuple[str, list[str]]:
+    """The text with a rule for each object, and the objects in the order in which they are linked."""
+    objects: list[str] = []
 
     def add(source: Path, how: str) -> None:
         place = source.relative_to(ROOT / "csrc") if source.is_relative_to(ROOT / "csrc") else Path("abi") / source.name
@@ -132,8 +148,7 @@ def write_ninja(zig: Path) -> None:
         add(ROOT / "csrc" / "kernels" / f"{name}.cpp", f"{how}_own" if own else how)
         text += f"  own = kScaled_{name}\n" if own else ""
     add(ROOT / "csrc" / "simd" / "table.cpp", "quick")
-    text += f"build {OUTPUT}: link {' '.join(objects)}\n"
-    write(BUILD / "build.ninja", text)
+    return text, objects
 
 
 def write_fewer(generated: Path) -> None:
@@ -168,7 +183,8 @@ def main() -> None:
     done = subprocess.run([ninja, "-f", str(BUILD / "build.ninja"), *sys.argv[1:]], cwd=ROOT)
     if done.returncode:
         sys.exit(done.returncode)
-    print(f"{OUTPUT.relative_to(ROOT)}: {OUTPUT.stat().st_size:,} bytes")
+    for module in (OUTPUT, THREADED):
+        print(f"{module.relative_to(ROOT)}: {module.stat().st_size:,} bytes")
 
 
 main()

@@ -20,6 +20,8 @@ inline void pause_cpu() {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#elif defined(__wasm__)
+  for (int i = 0; i < 32; ++i) asm volatile("");  // there is no such hint: about as long as those of others
 #endif
 }
 

@@ -1,7 +1,9 @@
 // alone: what the standard library leaves out where there are no threads. Included before everything in the build for browsers,
-// so that the core need not know. A mutex is always free, and a thread has done its work when it is made.
+// so that the core need not know. A mutex is always free, and a thread has done its work when it is made: what is not a kernel
+// runs on one thread, and those of the team (pool.cpp) run kernels only.
 #pragma once
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -37,8 +39,12 @@ struct thread {
 namespace this_thread {
 inline thread::id get_id() { return {1}; }
 inline void yield() {}
+// Only a worker of a team waits, and teams have shared memory. Nobody wakes it.
 template <class Time>
-void sleep_for(const Time&) {}
+void sleep_for(const Time& time) {
+  int32_t never = 0;
+  __builtin_wasm_memory_atomic_wait32(&never, 0, chrono::nanoseconds(time).count());
+}
 }  // namespace this_thread
 
 // Values are printed for people who look into a program, never here: without this the module has all of printf.

@@ -1,5 +1,5 @@
 // node calls.mjs RUNTIME BUNDLE < {"texts": [...], "role": ..., "truncate": ..., "tokenise": ..., "repeat": n,
-//   "prompts": [...], "messages": [...], "options": {...}, "until": n}
+//   "prompts": [...], "messages": [...], "options": {...}, "until": n, "module": name, "threads": n}
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 const [runtime, bundle] = process.argv.slice(2);
 const { Core } = await import(pathToFileURL(join(runtime, "core.js")));
 const asked = JSON.parse(readFileSync(0, "utf8"));
-const core = await Core.start(readFileSync(join(runtime, "weft.wasm")));
+const core = await Core.start(readFileSync(join(runtime, asked.module ?? "weft.wasm")), { threads: asked.threads });
 const files = {};
 for (const name of readdirSync(bundle)) files[name] = readFileSync(join(bundle, name));
 const told = {};

@@ -15,6 +15,10 @@ export class WeftError extends Error {
 }
 
 const FINISHES = ["stop", "length", "cancelled"];
+const INITIAL_PAGES = 256; // of the threaded module, as it was linked
+const MOST_PAGES = [65535, 32767, 16383]; // an address space that some devices do not have
+const STACK_BYTES = 1 << 20;
+const START_MS = 10_000; // for a worker to be there
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 const NOT_THERE = 52; // ENOSYS
 
@@ -33,26 +37,100 @@ function systemOf(memoryOf) {
   return new Proxy(there, { get: (known, name) => known[name] ?? (() => NOT_THERE) });
 }
 
+async function compile(source) {
+  const given = await source;
+  if (typeof Response === "undefined" || !(given instanceof Response)) {
+    return given instanceof WebAssembly.Module ? given : WebAssembly.compile(given);
+  }
+  if (!given.ok) throw new WeftError("network", `[weft.wasm] the server answered ${given.status}`);
+  const typed = given.headers.get("content-type")?.startsWith("application/wasm");
+  return typed ? WebAssembly.compileStreaming(given) : WebAssembly.compile(await given.arrayBuffer());
+}
+
+/** An instance of the module: `memory` is for the one that imports it, `token` is told of tokens. */
+export async function instantiate(module, { memory, token = () => 1 } = {}) {
+  let instance;
+  const system = systemOf(() => memory ?? instance.exports.memory);
+  const imports = { wasi_snapshot_preview1: {}, weft: { token }, env: { memory } };
+  for (const { module: from, name } of WebAssembly.Module.imports(module)) imports[from][name] ??= system[name];
+  instance = await WebAssembly.instantiate(module, imports);
+  return instance;
+}
+
+function sharedMemory() {
+  for (const maximum of MOST_PAGES) {
+    try {
+      return new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum, shared: true });
+    } catch {
+      continue;
+    }
+  }
+  throw new WeftError("memory", "[memory] the browser gives no memory that workers share");
+}
+
+// A worker, in a page or in Node, which is there when it says so.
+async function startThread(given) {
+  const address = new URL("./thread.js", import.meta.url), node = globalThis.process?.versions?.node;
+  const worker = node ? new (await import("node:worker_threads")).Worker(address) : new Worker(address, { type: "module" });
+  const on = (event, tell) => (node ? worker.once(event, tell) : worker.addEventListener(event, tell, { once: true }));
+  let timer;
+  try {
+    await new Promise((there, failed) => {
+      const refused = (why) => (why?.preventDefault?.(), failed(new WeftError("internal", `[thread.js] ${why?.message ?? "did not start"}`)));
+      on("message", there);
+      on("error", refused);
+      timer = setTimeout(refused, START_MS);
+      worker.postMessage(given);
+    });
+  } catch (error) {
+    worker.terminate();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+  worker.unref?.(); // Node ends when nothing but the team is left
+  return worker;
+}
+
 export class Core {
-  /** `source` is the module's bytes, a Response (or a promise of one), or a WebAssembly.Module. */
-  static async start(source) {
-    const core = new Core();
-    const system = systemOf(() => core.memory);
-    const given = await source;
-    let module = given;
-    if (typeof Response !== "undefined" && given instanceof Response) {
-      if (!given.ok) throw new WeftError("network", `[weft.wasm] the server answered ${given.status}`);
-      const typed = given.headers.get("content-type")?.startsWith("application/wasm");
-      module = typed ? await WebAssembly.compileStreaming(given) : await WebAssembly.compile(await given.arrayBuffer());
-    } else if (!(given instanceof WebAssembly.Module)) module = await WebAssembly.compile(given);
+  threads = 1;
+  #team = [];
+
+  /**
+   * `source` is the module's bytes, a Response (or a promise of one), or a WebAssembly.Module. A team of `threads` needs
+   * weft-threads.wasm, an isolated page, and a caller that may wait: a worker, or Node.
+   */
+  static async start(source, { threads = 1 } = {}) {
+    const core = new Core(), module = await compile(source);
+    const shares = WebAssembly.Module.imports(module).some(({ kind }) => kind === "memory");
     const token = (id, at, count) => core.onToken(id, decoder.decode(core.bytes(at, count).slice()));
-    const imports = { wasi_snapshot_preview1: {}, weft: { token } };
-    for (const { module: from, name } of WebAssembly.Module.imports(module)) imports[from][name] ??= system[name];
-    const instance = await WebAssembly.instantiate(module, imports);
-    core.exports = instance.exports;
-    core.memory = core.exports.memory;
+    const memory = shares ? sharedMemory() : undefined;
+    core.exports = (await instantiate(module, { memory, token })).exports;
+    core.memory = memory ?? core.exports.memory;
     core.exports._initialize?.();
+    if (shares) await core.#gather(module, threads);
     return core;
+  }
+
+  async #gather(module, threads) {
+    const { memory } = this, starting = [];
+    for (let index = 1; index < threads; ++index) {
+      const tls = this.take(this.exports.__tls_size.value), stack = (this.take(STACK_BYTES) + STACK_BYTES) & ~15;
+      starting.push(startThread({ module, memory, index, stack, tls }));
+    }
+    const started = await Promise.allSettled(starting), refused = started.find(({ status }) => status === "rejected");
+    this.#team = started.flatMap(({ value }) => value ?? []);
+    if (refused) {
+      this.end();
+      throw refused.reason;
+    }
+    this.threads = threads;
+  }
+
+  /** Ends the team; nothing may be called afterwards. */
+  end() {
+    for (const worker of this.#team) worker.terminate();
+    this.#team = [];
   }
 
   get version() {
@@ -125,7 +203,7 @@ export class Core {
         passing.push(this.put(name));
         new Uint32Array(this.memory.buffer, table + 12 * i, 3).set([passing.at(-1), file.at, file.count]);
       });
-      const options = this.words(28, 1, 0, trustDigests ? 1 : 0, 0, 0, context), out = this.words(0);
+      const options = this.words(28, this.threads, 0, trustDigests ? 1 : 0, 0, 0, context), out = this.words(0);
       passing.push(options, out);
       this.check(this.exports.weft_open_memory(table, names.length, options, out));
       return new Model(this, new Uint32Array(this.memory.buffer, out, 1)[0], held);

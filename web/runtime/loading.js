@@ -74,7 +74,8 @@ async function readManifest(address, cache, signal) {
 }
 
 async function digestOf(bytes) {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const own = bytes.buffer instanceof ArrayBuffer ? bytes : bytes.slice(); // browsers refuse memory that is shared
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", own));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 

@@ -23,8 +23,11 @@ export interface LoadOptions {
   cache?: boolean;
   /** Tokens of a text at most, prompt and answer together; default: 4096, or fewer if the model reads fewer. */
   context?: number;
-  /** Where weft.wasm is; default: beside weft.js. */
+  /** Threads in an isolated page, at most 64; default: one for each core, at most 8. The number changes no result. */
+  threads?: number;
+  /** Where weft.wasm is, and weft-threads.wasm, which isolated pages take in its place; default: beside weft.js. */
   wasm?: string | URL;
+  threaded?: string | URL;
 }
 
 export interface WeftInfo {
@@ -32,6 +35,7 @@ export interface WeftInfo {
   name: string;
   compute: string;
   level: "wasm128";
+  /** 1 in pages that are not isolated. */
   threads: number;
   /** sha-256 of the manifest, and so of everything. */
   digest: string;

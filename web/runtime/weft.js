@@ -18,11 +18,20 @@ function flagOf() {
   return [shared, () => Atomics.store(shared, 0, 1)];
 }
 
+const here = (name) => new URL(name, import.meta.url);
+
+// Workers share memory in isolated pages only. More than eight are seldom quicker: memory is the limit.
+const teamOf = (asked) => (globalThis.crossOriginIsolated ? asked || Math.min(globalThis.navigator?.hardwareConcurrency ?? 1, 8) : 1);
+
 export class Weft {
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
-  static async load(url, { onProgress, signal, cache = true, context = 0, wasm = new URL("./weft.wasm", import.meta.url) } = {}) {
+  static async load(
+    url,
+    { onProgress, signal, cache = true, context = 0, threads = 0, wasm = here("./weft.wasm"), threaded = here("./weft-threads.wasm") } = {},
+  ) {
+    if (!Number.isInteger(threads) || threads < 0 || threads > 64) throw new WeftError("input", `[load] threads must be 0 to 64, not ${threads}`);
     const weft = new Weft();
-    const args = { url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), cache, context };
+    const args = { url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), threaded: String(threaded), threads: teamOf(threads), cache, context };
     try {
       weft.info = await weft.#call("load", args, { onProgress, signal });
     } catch (error) {

@@ -52,9 +52,22 @@ function stepsOf(texts) {
   return steps;
 }
 
+// With a team where the page asks for one and it can be had, else alone: the results are the same.
+async function startCore({ wasm, threaded, threads, cache }, signal) {
+  if (threads > 1) {
+    try {
+      return await Core.start(loadModule(threaded, { signal, cache }), { threads });
+    } catch (error) {
+      if (signal.aborted) throw error;
+      console.warn(`weft: one thread, because there is no team: ${error.message}`);
+    }
+  }
+  return Core.start(loadModule(wasm, { signal, cache }));
+}
+
 const methods = {
-  async load({ url, wasm, cache, context }, { signal, tell }) {
-    core = await Core.start(loadModule(wasm, { signal, cache }));
+  async load({ url, cache, context, ...start }, { signal, tell }) {
+    core = await startCore({ ...start, cache }, signal);
     const { files, trustDigests, kept } = await loadBundle(core, url, { onProgress: tell, signal, cache });
     model = core.open(files, { trustDigests, context });
     return { ...model.info, version: core.version, kept, heapBytes: core.heapBytes };
