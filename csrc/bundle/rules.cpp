@@ -327,8 +327,8 @@ const Rule kRules[] = {
     {"attention", "aaaSw?w?w?", "causal:b scale:f window:i softcap:f", "", attention},
     {"attention_bf16", "vvvSw?w?", "scale:f rounded:b", "", attention_bf16},
     {"attention_half", "aaaSw?w?", "scale:f", "", attention_half},
-    {"attention_paged", "akPSGw?", "scale:f window:i softcap:f", "", attention_paged},
-    {"attention_paged_bf16", "akPSGw?", "scale:f window:i softcap:f", "", attention_paged_bf16},
+    {"attention_paged", "akPSGw?i?", "scale:f window:i softcap:f", "", attention_paged},
+    {"attention_paged_bf16", "akPSGw?i?", "scale:f window:i softcap:f", "", attention_paged_bf16},
     {"embedding", "Iw", "", "", embedding},
     {"gated", "aa", "kind:K", "01", as_both},
     {"gated_a8", "aa", "kind:K block:i", "", gated_a8},
@@ -350,7 +350,7 @@ const Rule kRules[] = {
     {"rms_norm", "aw", "eps:f", "0", norm},
     {"rms_norm_a8", "aw", "eps:f block:i", "", rms_norm_a8},
     {"rope", "aPw", "interleaved:b scale:f", "0", rope},
-    {"rope_table", "Pw", "scale:f", "", rope_table},
+    {"rope_table", "Pwi?", "scale:f", "", rope_table},
     {"rope_turn", "aa", "interleaved:b", "0", rope_turn},
     {"rope_write", "aaaakPSGw?w?", "interleaved:b", "0", rope_write},
     {"round_rows", "a", "split:b", "", round_rows},
@@ -376,7 +376,7 @@ bool takes(char role, const Value& value) {
     case 'G': return called("pages");
     case 'I': return called("ids", "positions", "types");
     case 'Q': return called("segments", "spans");
-    default: return false;  // i: indices that a program computes are not in bundles
+    default: return false;  // i: what programs in bundles do not have: computed indices, positions for pictures
   }
 }
 

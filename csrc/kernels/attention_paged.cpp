@@ -2,7 +2,7 @@
 //
 // Meaning  weft/ops/paged.py
 // Layout   q, out [T, H, D] contiguous; state as in core/state.h, H a multiple of its heads; positions i32 [T],
-//          segments i32 [B+1], pages i32 [B, P]; sinks [H] or absent; out may be q
+//          segments i32 [B+1], pages i32 [B, P]; sinks [H], reach i32 [T] or absent; out may be q
 // Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head; a page is a block
 //          and is read where it lies; one in 4 bits is expanded first. Over codes of rotated rows the queries are rotated too,
 //          and the results back
@@ -20,7 +20,8 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
   const int32_t* pages = call.in[4].as<int32_t>();
   float* out = call.out[0].as<float>();
-  const Operand* sinks = optional(call, 5);
+  const Operand *sinks = optional(call, 5), *reach = optional(call, 6);
+  const int32_t* last = reach ? reach->as<int32_t>() : positions;  // the last position that a token sees
   const int64_t window = call.integer("window");
   const float scale = static_cast<float>(call.number("scale")), softcap = static_cast<float>(call.number("softcap"));
 
@@ -40,9 +41,9 @@ static void attend_pages(const Call& call, const Worker& worker) {
       return span.key;
     });
     for (int64_t row = 0; row < span.rows; ++row) {
-      const int32_t position = positions[start + (task.first + row) / share];
-      span.begin[row] = window ? static_cast<int32_t>(larger(0, position - window + 1)) : 0;
-      span.end[row] = position + 1;
+      const int64_t token = start + (task.first + row) / share;
+      span.begin[row] = window ? static_cast<int32_t>(larger(0, positions[token] - window + 1)) : 0;
+      span.end[row] = last[token] + 1;
     }
     const int32_t* own_pages = pages + task.sequence * call.in[4].cols();
     attend(span, [&](int64_t n) {

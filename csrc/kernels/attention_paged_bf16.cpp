@@ -2,7 +2,7 @@
 //
 // Meaning  weft/ops/paged.py
 // Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, H a multiple of its heads; positions i32 [T], segments i32 [B+1], pages i32 [B, P];
-//          sinks [H] or absent; out may be q
+//          sinks [H], reach i32 [T] or absent; out may be q
 // Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and
 //          packed a block at a time. Pages that no row of the span sees are never read; after the last key scores are
 //          hidden and values are zeros
@@ -137,8 +137,9 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const KvState& state = *call.in[1].state;
   const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], share = heads / state.heads;
   const int64_t window = call.integer("window");
-  const Operand* sinks = optional(call, 5);
+  const Operand *sinks = optional(call, 5), *reach = optional(call, 6);
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
+  const int32_t* seen = reach ? reach->as<int32_t>() : positions;  // the last position that a token sees
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
   Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")),
                        state.dtype);
@@ -149,8 +150,8 @@ static void attend_pages(const Call& call, const Worker& worker) {
     for (int64_t row = 0; row < span.rows; ++row) {
       const int64_t place = place_of(task, row, segments[task.sequence], heads, share);
       span.at[row] = place * dim;
-      span.end[row] = positions[place / heads] + 1;
-      span.begin[row] = window ? static_cast<int32_t>(larger(0, span.end[row] - window)) : 0;
+      span.end[row] = seen[place / heads] + 1;
+      span.begin[row] = window ? static_cast<int32_t>(larger(0, positions[place / heads] + 1 - window)) : 0;
       first = smaller(first, span.begin[row]);
       last = larger(last, span.end[row]);
     }

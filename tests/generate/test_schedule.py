@@ -33,6 +33,7 @@ class Job:
     drafts: int = 0
     waited: int = 0
     scored: bool = False
+    wholes: tuple[tuple[int, int], ...] = ()
     pages: list[int] = field(default_factory=list)
 
     @property
@@ -63,6 +64,7 @@ class Trace:
         self.served: dict[str, int] = {}
         self.to_come = self.rng.randint(1, 8)
         self.cancel_rate = self.rng.choice([0, 0, 0.02])
+        self.sights = random.Random(seed) if seed % 3 == 0 and not self.stride else None  # prompts with pictures
         self.keys = 0
         self.preemptions = self.shares = 0
 
@@ -80,8 +82,16 @@ class Trace:
             self.rng.choice([None, 1, 2]),
             scored=self.rng.random() < 0.2,
         )
+        self.jobs[self.keys].wholes = self.wholes(self.jobs[self.keys].tokens)
         self.keys += 1
         self.to_come -= 1
+
+    def wholes(self, tokens: int) -> tuple[tuple[int, int], ...]:
+        """Parts of a prompt that see each other, one after another."""
+        if self.sights is None:
+            return ()
+        places = sorted(self.sights.sample(range(tokens + 1), 2 * self.sights.randint(0, min(3, (tokens + 1) // 2))))
+        return tuple(zip(places[::2], places[1::2]))
 
     def leave(self, job: Job) -> None:
         self.pool.release(job.pages)
@@ -112,6 +122,7 @@ class Trace:
             tenant=job.tenant,
             scored=job.scored,
             pause=(computed // self.stride + 1) * self.stride if self.stride else 0,
+            wholes=job.wholes,
         )
 
     def step(self) -> None:
@@ -138,7 +149,10 @@ class Trace:
         known = {r.key: r for r in requests}
         planned = [w.key for w in plan.work]
         assert len(planned) == len(set(planned)), "one twice"
-        assert 0 < sum(w.stop - w.start for w in plan.work) <= self.budget or not requests
+        beyond = [last - first for r in requests for first, last in r.wholes]
+        assert 0 < sum(w.stop - w.start for w in plan.work) <= self.budget + sum(beyond) or not requests
+        parted = [w for w in plan.work for first, last in known[w.key].wholes if first < w.stop < last]
+        assert not parted, "ends inside tokens that see each other"
         assert not set(planned) & set(plan.preempted)
         kinds = [0 if known[key].decodes else 1 if known[key].pages else 2 for key in planned]
         assert kinds == sorted(kinds), "a prompt goes before one that decodes, or a new one before one that runs"
@@ -223,6 +237,19 @@ def test_short_prompts_go_first_and_a_long_one_gets_a_quarter_whether_it_has_beg
     for long in (Progress(1, 300, 0, 0), Progress(1, 300, 0, 1)):
         plan = schedule(State([long, short, decoding], 100), 64)
         assert {(w.key, w.start, w.stop) for w in plan.work} == {(3, 39, 40), (2, 0, 5), (1, 0, 15)}
+
+
+def test_tokens_that_see_each_other_are_computed_in_one_step() -> None:
+    def works(budget: int, **more: object) -> list[Work]:
+        request = Progress(1, 600, 0, 0, wholes=((100, 356), (400, 500)))._replace(**more)  # type: ignore[arg-type]
+        return list(schedule(State([request], 100), budget).work)
+
+    assert works(512) == [Work(1, 0, 512, 16)]
+    assert works(450) == [Work(1, 0, 400, 13)]  # before the second
+    assert works(64, computed=100, pages=4) == [Work(1, 100, 356, 8)]  # it is next: all of it, whatever the budget
+    assert works(64, computed=128, pages=4) == [Work(1, 128, 356, 8)]  # its first tokens are from the cache
+    state = State([Progress(1, 600, 128, 4, wholes=((100, 356),)), running(0, 40, 2)], 3)
+    assert [work.key for work in schedule(state, 512).work] == [0]  # five pages are missing, so none of it is computed
 
 
 def test_a_long_prompt_of_a_higher_priority_goes_before_short_ones() -> None:

@@ -83,7 +83,7 @@ def test_pictures_are_the_vectors_of_transformers(folder, backend):
     eyes = weft.load(str(folder), backend=backend).eyes
     for i, pixels in enumerate(tiny_eyes.pictures()):
         (look,) = eyes.look([pixels])
-        found = np.concatenate([eyes.vectors(tile) for tile in look.tiles.tiles])
+        found = np.concatenate([eyes.vectors(part) for part in look.parts])
         assert found.shape == GOLDEN[f"picture.{i}"].shape
         assert np.abs(found - GOLDEN[f"picture.{i}"]).max() < FAR
 

@@ -37,6 +37,7 @@ class Progress(NamedTuple):
     tenant: str = ""
     scored: bool = False  # its prompt's log probabilities are wanted, so every token costs a row of logits
     pause: int = 0  # its part of a step ends here at the latest, for a checkpoint; 0: anywhere
+    wholes: tuple[tuple[int, int], ...] = ()  # first and end of tokens that one step computes: they see each other
 
     @property
     def urgency(self) -> int:
@@ -123,6 +124,9 @@ def schedule(state: State, budget: int) -> Plan:
        token), then the one whose tenant has had the fewest tokens; then the oldest of the short ones, and of the long
        ones the one that lacks least. Begun and waiting prompts take turns alike.
 
+    A part of a prompt does not end inside tokens that see each other, such as those of a picture (`wholes`): it ends
+    before them, or where they are next, after them, even if that is more than its share.
+
     When pages run out, the running request that ranks last is preempted and returns to the queue; if that is the one
     that needs pages, it keeps its pages and pauses. A waiting request starts when all its tokens, and one more if
     others run, fit in the free pages, so that it is not preempted at once; no request that comes after it overtakes it
@@ -150,6 +154,19 @@ def schedule(state: State, budget: int) -> Plan:
         return (0 if request.decodes else 1, request.rank) if request.pages else (2, (0, 0))
 
     return Plan(tuple(sorted(step.work.values(), key=place)), tuple(step.preempted))
+
+
+def _before(request: Progress, end: int) -> int:
+    """`end`, or the first of the tokens that it would part."""
+    return next((first for first, last in request.wholes if first < end < last), end)
+
+
+def _around(request: Progress, end: int) -> int:
+    """`end`, or where that would part tokens that see each other: before them, or after them if they are next."""
+    if not request.wholes or end <= request.computed:
+        return end
+    before = _before(request, end)
+    return before if before > request.computed else next((b for a, b in request.wholes if a < end < b), end)
 
 
 class _Share:
@@ -252,7 +269,7 @@ class _Step:
     def _end(self, request: Progress, count: int) -> int:
         """The end of `count` tokens, or of those up to its next checkpoint."""
         end = request.computed + count
-        return min(end, request.pause) if request.pause else end
+        return _around(request, min(end, request.pause) if request.pause else end)
 
     def _go_on(self, request: Progress, stop: int, running: list[Progress]) -> None:
         """Plan the tokens up to `stop` of a running request; preempts requests that rank behind it for their pages."""
@@ -260,7 +277,7 @@ class _Step:
         while needed > self.free and running[-1].key != request.key:
             self._preempt(running.pop())
         grown = max(0, min(needed, self.free))
-        stop = min(stop, (request.pages + grown) * PAGE_TOKENS)
+        stop = _before(request, min(stop, (request.pages + grown) * PAGE_TOKENS))
         if stop > request.computed:
             self._give(request, Work(request.key, request.computed, stop, grown))
 

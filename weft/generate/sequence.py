@@ -283,6 +283,7 @@ class Sequence:
             "waited": self.waited,
             "tenant": asked.tenant,
             "scored": asked.prompt_logprobs is not None,
+            "wholes": tuple((one.at, one.end) for one in asked.pictures if one.whole),
         }
 
     # Drafts

@@ -149,8 +149,10 @@ class _Reader:
 
 
 def _left_out(op: Op, index: int) -> bool:
-    """Whether this operand is not written where it is absent and the last: optional integers, as those of groups."""
-    return op.operands[index].optional and op.operands[index].role == "integers"
+    """Whether this operand is not written where it is absent and the last: optional integers, as those of groups, and
+    the axes of rotations."""
+    one = op.operands[index]
+    return one.optional and (one.role == "integers" or one.name == "axes")
 
 
 def _spec(dtype: str, sizes: str) -> Spec:

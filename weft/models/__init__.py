@@ -6,10 +6,11 @@ Every start imports the file of its model, for the names that it declares.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from weft.errors import UnsupportedError
+from weft.errors import FormatError, UnsupportedError
 from weft.weights.names import Gguf, Names
 
 if TYPE_CHECKING:
@@ -31,11 +32,23 @@ WITH_EXPERTS = {"llama": "mixtral"}  # where a file of the architecture may have
 ADVICE = "`weft list --models` prints the types that weft runs"
 
 
+# What the outer config of a model with images says about both of its parts.
+SHARED_BY_PARTS = (
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "tie_word_embeddings",
+    "image_token_id",
+    "image_token_index",
+)
+
+
 class ModelModule(Protocol):
     """What the file weft/models/<model_type>.py holds. Its docstring's first line is what `weft list --models` prints.
 
     KIND            "decoder" or "encoder"
-    TEXT_TYPE       only for a model with images: the model_type of its text part, which is all that weft runs
+    TEXT_TYPE       only for a model with images: the model_type of its text part
+    PICTURES        only for a model with images that weft reads: how it looks at them (generate/sight/looks.py)
     VISION_TYPE     only for a model that embeds texts and pictures: the file of its picture tower. Then also
                     PROJECTION, the layer after the pooled token of a text and whether it has a bias, and LENGTH, the
                     field of Config that texts are filled up to, or None
@@ -121,3 +134,19 @@ def gguf_declaration(architecture: str, experts: bool = False) -> Gguf:
         what = "is not an architecture that weft runs"
         raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=ADVICE)
     return declared
+
+
+def text_config(config: Mapping[str, Any], text_type: str) -> dict[str, Any]:
+    """The config of the text part of a model with images, with what the outer config says about both."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        what = f"must be an object in a {config['model_type']}"
+        raise FormatError("config.json", what, field="text_config", given=text)
+    outer = {name: config[name] for name in SHARED_BY_PARTS if config.get(name) is not None}
+    return {**text, **outer, "model_type": text_type}
+
+
+def picture_token(config: Mapping[str, Any]) -> int | None:
+    """The id of tokens that are pictures, under either of its names; None for models without."""
+    found: int | None = config.get("image_token_id", config.get("image_token_index"))
+    return found

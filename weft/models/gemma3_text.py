@@ -129,7 +129,8 @@ class Config(gemma2.Config):
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     q, k, v = llama.projections(x, w, cfg)
     q, k = gemma2.norm(q, w / "q_norm", cfg), gemma2.norm(k, w / "k_norm", cfg)  # over the channels of each head
-    return llama.rotary_attention(q, k, v, w, cfg, step, layer)
+    # Tokens of a picture see each other (gemma3.py).
+    return llama.rotary_attention(q, k, v, w, cfg, step, layer, reach=step.reach)
 
 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:

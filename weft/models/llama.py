@@ -179,6 +179,7 @@ def rotary_attention(
     out: str = "o_proj",
     sinks: Tensor | None = None,
     key_bias: Tensor | None = None,
+    reach: Tensor | None = None,
 ) -> Tensor:
     rotation = cfg.rotation(layer, step.context)
     if rotation is not None:
@@ -200,6 +201,7 @@ def rotary_attention(
         sinks=sinks,
         key_bias=key_bias,
         rotation=rotation,
+        reach=reach,
     )
     return nn.linear(y.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / out, cfg.hidden_size, cfg.out_bias)
 

@@ -38,6 +38,7 @@ def attend(
     dropout: float | None = None,
     key_bias: Tensor | None = None,
     rotation: Rope | None = None,
+    reach: Tensor | None = None,
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
@@ -48,7 +49,8 @@ def attend(
     buckets [2R+1]: table[buckets[d + R]] is added to the scores of keys d after the query (`relative_buckets`).
     `dropout` is the part of its weights that the model leaves out while it learns, of those that see whole texts only.
     `key_bias` [kv_heads * dim] is what was added to all keys before they were turned by `rotation`: a KV cache of codes
-    stores keys without what of it hardly turns.
+    stores keys without what of it hardly turns. With `reach` [T] a token attends up to that position, its own or a
+    later one of this step: tokens of a picture see each other.
     """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
@@ -75,7 +77,7 @@ def attend(
             centre, steady = key_bias, q.trace.constant("kv.steady", steady_channels(dim, rotation))
         ops.kv_write(k, v, state, step.positions, step.segments, step.pages, centre, steady)
     return ops.attention_paged(
-        q, state, step.positions, step.segments, step.pages, sinks, scale=scale, window=window, softcap=softcap
+        q, state, step.positions, step.segments, step.pages, sinks, reach, scale=scale, window=window, softcap=softcap
     )
 
 

@@ -31,6 +31,7 @@ class Rope:
 
     `name` is the name of the constant in programs: a model that rotates some layers differently has several.
     `interleaved`: channel 2i pairs with 2i + 1, not i with i + pairs. `theta` and `scaling` are what it was made from.
+    `axes` [pairs]: by which row of the step's `turns` a pair is turned, where it has them: time, row and column.
     """
 
     frequencies: np.ndarray
@@ -39,6 +40,7 @@ class Rope:
     interleaved: bool = False
     theta: float = 0.0
     scaling: Mapping[str, Any] | None = None
+    axes: np.ndarray | None = None
 
 
 def rope(
@@ -223,4 +225,8 @@ SCALINGS = {
 def rotate(x: Tensor, step: Step, rotation: Rope) -> Tensor:
     """x [T, heads, dim] rotated by its positions; channels past the pairs stay."""
     inv_freq = x.trace.constant(rotation.name, rotation.frequencies)
+    if rotation.axes is not None and (turns := step.turns) is not None:
+        axes = x.trace.constant(f"{rotation.name}.axes", rotation.axes)
+        table = ops.rope_table(turns, inv_freq, axes, scale=rotation.scale)  # one for all layers: see fuse_rope
+        return ops.rope_turn(x, table, interleaved=rotation.interleaved)
     return ops.rope(x, step.positions, inv_freq, interleaved=rotation.interleaved, scale=rotation.scale)

@@ -34,6 +34,9 @@ class Step:
     # [T, n] float32, what tokens are instead of ids: patches of pictures, hidden states that a draft head reads
     vectors: Any = None
     added: Any = None  # [T, hidden] float32, added to the inputs of tokens: positions of a picture, resized for it
+    deep: Any = None  # arrays like `added`, one for each of the first layers: added to what it gives (deep stack)
+    turns: Any = None  # [3, T] time, row and column that tokens are rotated by; None where they are the positions
+    reach: Any = None  # [T] the last position that a token attends to; None where that is its own
 
     @property
     def context(self) -> int:
@@ -43,6 +46,10 @@ class Step:
     def kv(self, layer: int, heads: int, dim: int) -> Tensor:
         """While tracing: declare the paged keys and values of a layer."""
         raise AssertionError("states are declared while tracing")
+
+    def deep_of(self, layer: int) -> Tensor | None:
+        """While tracing: what is added to the output of a layer [T, hidden]; None for steps without pictures."""
+        raise AssertionError("only the step of a trace has layers")
 
     def recurrent(self, layer: int, *shape: int) -> Tensor | None:
         """While tracing: declare the recurrent state of a layer, an array of this shape for each sequence; None for
@@ -56,11 +63,16 @@ class Step:
     def arrays(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """The inputs of a program by name; without `names` all fields that are there."""
         if names is not None:
-            return {name: getattr(self, name) for name in names}
+            return {name: self._field(name) for name in names}
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
+    def _field(self, name: str) -> Any:
+        """A field, or deep.0 for the first array of `deep`."""
+        field, _, index = name.partition(".")
+        return getattr(self, field)[int(index)] if index else getattr(self, field)
 
-FLOATS = ("vectors", "added")  # all other fields are int32
+
+FLOATS = ("vectors", "added", "deep")  # all other fields are int32
 FIELDS = tuple(field.name for field in fields(Step))
 
 
@@ -69,7 +81,8 @@ class TracedStep(Step):
 
     `max_pages` 0: the model runs without a state, as embedders do. `kv_dtype` is the element type of keys and values.
     With `spans` the rows are pooled, else all tokens are. `vectors` is the size of a token's vector, `added` that of
-    what is added to it, of models that read them (decision 0053).
+    what is added to it, of models that read them (decision 0053). With `seeing` the fields `deep`, `turns` and `reach`
+    are there, for models that read pictures and ask for them.
     `whole`: every sequence is a whole text, so recurrent layers begin with zeros and keep nothing.
     """
 
@@ -83,6 +96,7 @@ class TracedStep(Step):
         spans: bool = False,
         vectors: int = 0,
         added: int = 0,
+        seeing: bool = False,
         whole: bool = False,
     ) -> None:
         from weft.graph import B, L, T
@@ -104,12 +118,15 @@ class TracedStep(Step):
                 "slots": (B, 2) if max_pages else None,
                 "vectors": (T, vectors) if vectors else None,
                 "added": (T, added) if added else None,
+                "deep": (T, vectors) if seeing else None,
+                "turns": (3, T) if seeing else None,
+                "reach": (T,) if seeing else None,
             },
         )
 
-    def _declared(self, name: str) -> Tensor | None:
+    def _declared(self, name: str, index: str = "") -> Tensor | None:
         shape = self._optional[name]
-        return None if shape is None else self._trace.input(name, shape, "f32" if name in FLOATS else "i32")
+        return None if shape is None else self._trace.input(name + index, shape, "f32" if name in FLOATS else "i32")
 
     types = property(lambda self: self._declared("types"))
     spans = property(lambda self: self._declared("spans"))
@@ -117,7 +134,12 @@ class TracedStep(Step):
     slots = property(lambda self: self._declared("slots"))
     vectors = property(lambda self: self._declared("vectors"))
     added = property(lambda self: self._declared("added"))
+    turns = property(lambda self: self._declared("turns"))
+    reach = property(lambda self: self._declared("reach"))
     context = property(lambda self: self._context)
+
+    def deep_of(self, layer: int) -> Tensor | None:
+        return self._declared("deep", f".{layer}")
 
     def kv(self, layer: int, heads: int, dim: int) -> Tensor:
         return self._trace.kv(f"kv.{layer}", (heads, dim), self._kv_dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.dtype import rounded_bf16
-from weft.ops.attention import attend, check_dim, check_heads, check_sinks, mask_of, rounded_queries
+from weft.ops.attention import attend, check_dim, check_heads, check_sinks, rounded_queries
 from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Integers, Sample, State, Weight, op, require
 from weft.ops.samples import normal, paged, ugly
@@ -125,6 +125,18 @@ kv_write.no_gradient("the cache is not differentiated; training uses attention, 
 kv_write.tolerance(f32=0.0, f16=0.0, because="stored values are copied or rounded once, to nearest even")
 
 
+def _mask(positions: np.ndarray, last: np.ndarray, keys: int, window: int) -> np.ndarray:
+    """0 where a query at its position sees the key, up to `last`, -inf elsewhere: [queries, keys]."""
+    key = np.arange(keys)[None, :]
+    hidden = (key > last[:, None]) | ((window > 0) & (positions[:, None] - key >= window))
+    return np.where(hidden, -np.inf, 0.0)
+
+
+def _check_reach(where: str, q: Spec, reach: Spec | None) -> None:
+    if reach is not None:
+        require(reach.shape == q.shape[:1], where, f"must be [T] of q {q}", field="reach", given=reach)
+
+
 @op
 def attention_paged(
     q: Array,
@@ -133,23 +145,26 @@ def attention_paged(
     segments: Integers,
     pages: Integers,
     sinks: Weight | None = None,
+    reach: Integers | None = None,
     *,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
 ) -> Array:
     """Causal attention over the state.  q [T, H, D], state [G, D], positions [T], segments [B+1], pages [B, P],
-    sinks [H] -> [T, H, D]
+    sinks [H], reach [T] -> [T, H, D]
 
     Token t of sequence b sees the keys at positions up to positions[t] in the pages of b, its own included:
-    kv_write runs first.
+    kv_write runs first. With `reach` [T] it sees those up to position reach[t], which is its own or a later one that
+    has been written: tokens of a picture see each other both ways. A window still begins before its own position.
     """
     out = np.zeros(q.shape)
     for b, (start, end) in enumerate(pairwise(segments)):
         if start == end:
             continue
-        k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
-        mask = mask_of(positions[start:end], len(k), True, window)
+        last = positions[start:end] if reach is None else reach[start:end]
+        k, v = state.read(pages[b], int(last.max()) + 1)
+        mask = _mask(positions[start:end], last, len(k), window)
         out[start:end] = attend(q[start:end], k, v, mask, scale, softcap, sinks)[0]
     return out
 
@@ -162,6 +177,7 @@ def attention_paged_shape(
     segments: Spec,
     pages: Spec,
     sinks: Spec | None,
+    reach: Spec | None,
     *,
     scale: float,
     window: int,
@@ -170,6 +186,7 @@ def attention_paged_shape(
     check_heads("attention_paged", q, state.shape[0], state.shape[1], window, softcap)
     _check_table("attention_paged", q.shape[0], positions, segments, pages)
     check_sinks("attention_paged", q, sinks)
+    _check_reach("attention_paged", q, reach)
     return q
 
 
@@ -181,6 +198,7 @@ def attention_paged_cost(
     segments: Spec,
     pages: Spec,
     sinks: Spec | None,
+    reach: Spec | None,
     *,
     scale: float,
     window: int,
@@ -190,6 +208,15 @@ def attention_paged_cost(
     seen = min(seen, window) if window else seen
     read = 2 * pages.shape[0] * seen * state.size * state.dtype.size_bytes
     return Cost(flops=4 * q.size * seen, bytes=2 * q.nbytes + read + pages.nbytes)
+
+
+def _reach(positions: np.ndarray, segments: np.ndarray) -> np.ndarray:
+    """The second half of each sequence's tokens is a picture."""
+    reach = positions.copy()
+    for start, end in pairwise(segments):
+        if end - start > 1:
+            reach[(start + end) // 2 : end] = positions[end - 1]
+    return reach
 
 
 @attention_paged.samples
@@ -215,6 +242,9 @@ def attention_paged_samples(rng: np.random.Generator) -> Iterator[Sample]:
             for window in (0, 7):
                 sinks = normal(rng, heads, scale=3.0)
                 yield (q, state, *table, sinks), {"scale": 1 / math.sqrt(dim), "window": window}
+            reach = _reach(table[0], table[1])
+            for window in (0, 7):
+                yield (q, state, *table, None, reach), {"scale": 1 / math.sqrt(dim), "window": window}
     state, *table = paged(rng, [30], [40], 1, 16, "f32")
     state.value[...] = ugly(rng, *state.value.shape)
     yield (normal(rng, 2, 40, 16, scale=3.0).transpose(1, 0, 2), state, *table), {"scale": 0.25}
@@ -232,13 +262,14 @@ def attention_paged_bf16(
     segments: Integers,
     pages: Integers,
     sinks: Weight | None = None,
+    reach: Integers | None = None,
     *,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
 ) -> Array:
     """Causal attention over the state, in bfloat16.  q [T, H, D], state [G, D], positions [T], segments [B+1],
-    pages [B, P], sinks [H] -> [T, H, D]
+    pages [B, P], sinks [H], reach [T] -> [T, H, D]
 
     As attention_paged, with q * scale * log2(e), keys and values rounded to bfloat16. So are the weights, powers of
     two, before they multiply the values. The codes of an i8, i8r or i4r state are exact in bfloat16: scores and weights
@@ -250,8 +281,9 @@ def attention_paged_bf16(
     for b, (start, end) in enumerate(pairwise(segments)):
         if start == end:
             continue
-        k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
-        mask = mask_of(positions[start:end], len(k), True, window)
+        last = positions[start:end] if reach is None else reach[start:end]
+        k, v = state.read(pages[b], int(last.max()) + 1)
+        mask = _mask(positions[start:end], last, len(k), window)
         if state.dtype.name not in KV_CODES:
             k, v = rounded_bf16(k), rounded_bf16(v)
         out[start:end] = attend(queries[start:end], k, v, mask, math.log(2), softcap, sinks)[0]
@@ -266,6 +298,7 @@ def attention_paged_bf16_shape(
     segments: Spec,
     pages: Spec,
     sinks: Spec | None,
+    reach: Spec | None,
     *,
     scale: float,
     window: int,
@@ -274,6 +307,7 @@ def attention_paged_bf16_shape(
     check_heads("attention_paged_bf16", q, state.shape[0], state.shape[1], window, softcap)
     _check_table("attention_paged_bf16", q.shape[0], positions, segments, pages)
     check_sinks("attention_paged_bf16", q, sinks)
+    _check_reach("attention_paged_bf16", q, reach)
     check_dim("attention_paged_bf16", q)
     return q
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.errors import InputError
 from weft.ops.packed import Packed, wide
 from weft.ops.paged import kv_write
 from weft.ops.registry import Array, Cost, Integers, Sample, State, Weight, op, require
@@ -96,25 +97,38 @@ rope.tolerance(because="cos and sin of the float32 angle to a unit in the last p
 
 
 @op
-def rope_table(positions: Integers, inv_freq: Weight, *, scale: float = 1.0) -> Array:
+def rope_table(positions: Integers, inv_freq: Weight, axes: Weight | None = None, *, scale: float = 1.0) -> Array:
     """Cosines and then sines of positions[t] * inv_freq[r], times scale.  positions [T], inv_freq [R] -> [T, 2R]
 
-    The angle is the float32 product of the two, as for rope.
+    The angle is the float32 product of the two, as for rope. With `axes` [R] positions are rows [A, T], and pair r is
+    turned by those of row axes[r]: tokens of pictures have a time, a row and a column (multimodal rope).
     """
-    angle = angles(positions, inv_freq)
+    angle = angles(positions, inv_freq) if axes is None else _angles_by_axis(positions, inv_freq, wide(axes))
     return scale * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
 
 
+def _angles_by_axis(positions: np.ndarray, inv_freq: np.ndarray | Packed, axes: np.ndarray) -> np.ndarray:
+    rows = axes.astype(np.int64)
+    if rows.size and not 0 <= rows.min() <= rows.max() < len(positions):
+        raise InputError("rope_table", f"must be 0 to {len(positions) - 1}", field="axes", given=axes.tolist())
+    product = positions[rows].T.astype(np.float32) * wide(inv_freq).astype(np.float32)
+    return product.astype(np.float64)
+
+
 @rope_table.shape
-def rope_table_shape(positions: Spec, inv_freq: Spec, *, scale: float) -> Spec:
-    fits = positions.rank == 1 and inv_freq.rank == 1 and inv_freq.is_vector(inv_freq.shape[0])
+def rope_table_shape(positions: Spec, inv_freq: Spec, axes: Spec | None, *, scale: float) -> Spec:
+    rank = 1 if axes is None else 2
+    fits = positions.rank == rank and inv_freq.rank == 1 and inv_freq.is_vector(inv_freq.shape[0])
     require(fits, "rope_table", f"must be f32[R], and positions {positions} [T]", field="inv_freq", given=inv_freq)
-    return inv_freq.like(positions.shape[0], 2 * inv_freq.shape[0])
+    if axes is not None:
+        fits = axes.is_vector(inv_freq.shape[0])
+        require(fits, "rope_table", f"must be f32[R] of inv_freq {inv_freq}", field="axes", given=axes)
+    return inv_freq.like(positions.shape[-1], 2 * inv_freq.shape[0])
 
 
 @rope_table.cost
-def rope_table_cost(positions: Spec, inv_freq: Spec, *, scale: float) -> Cost:
-    pairs = positions.size * inv_freq.size
+def rope_table_cost(positions: Spec, inv_freq: Spec, axes: Spec | None, *, scale: float) -> Cost:
+    pairs = positions.shape[-1] * inv_freq.size
     return Cost(
         flops=30 * pairs, bytes=8 * pairs + positions.nbytes + inv_freq.nbytes
     )  # 30: two polynomials of doubles
@@ -124,6 +138,8 @@ def rope_table_cost(positions: Spec, inv_freq: Spec, *, scale: float) -> Cost:
 def rope_table_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for tokens, pairs in [(1, 1), (3, 32), (5, 17)]:
         yield (integers(rng.integers(0, 4096, tokens)), _frequencies(pairs)), {}
+        axes = rng.integers(0, 3, pairs).astype(np.float32)
+        yield (integers(rng.integers(0, 4096, (3, tokens))), _frequencies(pairs), axes), {"scale": 1.25}
     wide_range = (10.0 ** -np.linspace(0, 8, 34)).astype(np.float32)[::2]
     yield (integers([0, 1, 131071, 2000000000]), wide_range), {"scale": 1.25}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.frozen import frozen
-from weft.models import find_module, gguf_declaration
+from weft.models import find_module, gguf_declaration, text_config
 from weft.nn.scope import COLUMNS, EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
@@ -46,7 +46,6 @@ MAX_TEMPLATE_BYTES = 1 << 20
 DESCRIBED = "description"  # the key of a config below which the content of weft.json is
 
 # What the config of a model with images says for its text part too.
-SHARED_BY_PARTS = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings", "image_token_id")
 
 
 @frozen
@@ -303,7 +302,7 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     return Checkpoint(
         path=folder,
         format="safetensors",
-        config=_text_config(config, text_type) if text_type else config,
+        config=text_config(config, text_type) if text_type else config,
         tensors={name: Tensor(view) for name, view in (expert_stacks(views) if names.stacks else views).items()},
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
@@ -341,16 +340,6 @@ def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dic
         if start is not None:
             found[names.current(starts[start] + name.removeprefix(start))] = name
     return found
-
-
-def _text_config(config: Mapping[str, Any], text_type: str) -> dict[str, Any]:
-    """The config of the text part of a model with images, with what the outer config says about both."""
-    text = config.get("text_config")
-    if not isinstance(text, dict):
-        what = f"must be an object in a {config['model_type']}"
-        raise FormatError("config.json", what, field="text_config", given=text)
-    outer = {name: config[name] for name in SHARED_BY_PARTS if config.get(name) is not None}
-    return {**text, **outer, "model_type": text_type}
 
 
 def read_object(path: Path, *, kind: type = dict, missing: Any = None, name: str | None = None) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft import flags
 from weft.backends import Backend, open_backend
 from weft.errors import BusyError, FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
+from weft.models import picture_token
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
@@ -33,7 +34,7 @@ from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
 from weft.runtime.paged.slots import LEAST_SLOTS, SlotPool, checkpoint_bytes, slots_for
 from weft.runtime.programs import Programs, pick_compute
-from weft.runtime.steps import build_step, check_step
+from weft.runtime.steps import build_step, check_step, filled
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Decoder:
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
         self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
         self._variants: dict[tuple[bool, bool], tuple[Prepared, Executable]] = {}
-        self.picture_token: int | None = checkpoint.config.get("image_token_id")  # the id of tokens that are pictures
+        self.picture_token = picture_token(checkpoint.config)
         self.own_adapter: str | None = None  # for requests that name none
         if bind:
             self._bind()
@@ -222,7 +223,7 @@ class Decoder:
         return self._programs.prepared(self._options, self._build, self._facts, adapters=True)
 
     def _seeing(self, adapters: bool) -> Prepared:
-        """The same program for steps in which some tokens are vectors, with adapters or without."""
+        """The same program for steps with tokens of pictures, or after them, with adapters or without."""
         options = (*self._options, "vectors")
         return self._programs.prepared(options, self._build_seeing, self._facts, adapters=adapters)
 
@@ -262,24 +263,25 @@ class Decoder:
         return self.prepared.program
 
     def _build_seeing(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
-        return self._build(trace, w, facts, self.config.hidden_size)
+        return self._build(trace, w, facts, seeing=True)
 
-    def _build(self, trace: Trace, w: Scope, facts: Facts, vectors: int = 0) -> Mapping[str, Tensor]:
-        step = self._traced(trace, facts, vectors)
+    def _build(self, trace: Trace, w: Scope, facts: Facts, seeing: bool = False) -> Mapping[str, Tensor]:
+        step = self._traced(trace, facts, vectors=seeing, seeing=seeing)
         if not self.has_draft_head:
             return {"logits": self.module.forward(w, self.config, step)}
         logits, hidden = self.module.forward_hidden(w, self.config, step)
         return {"logits": logits, "hidden": hidden}
 
     def _build_head(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
-        logits, hidden = self.module.draft(w, self.config, self._traced(trace, facts, self.config.hidden_size))
+        logits, hidden = self.module.draft(w, self.config, self._traced(trace, facts, vectors=True))
         return {"logits": logits, "hidden": hidden}
 
-    def _traced(self, trace: Trace, facts: Facts, vectors: int = 0) -> Step:
+    def _traced(self, trace: Trace, facts: Facts, *, vectors: bool, seeing: bool = False) -> Step:
         from weft.nn.step import TracedStep
 
-        context, dtype = facts["context"], self._kv_element
-        return TracedStep(trace, context=context, max_pages=pages_for(context), kv_dtype=dtype, vectors=vectors)
+        context, size = facts["context"], self.config.hidden_size if vectors else 0
+        pages, dtype = pages_for(context), self._kv_element
+        return TracedStep(trace, context=context, max_pages=pages, kv_dtype=dtype, vectors=size, seeing=seeing)
 
     def memory_plan(self) -> dict[str, int]:
         """Bytes of weights, states (all pages and slots in use) and working memory of a full step."""
@@ -428,11 +430,13 @@ class Decoder:
     def _bound(self, step: Step, run: Callable[[Executable, dict[str, Any]], Result]) -> Result:
         """Call `run` with the right executable and inputs: the adapter program only if a sequence has an adapter, that
         for vectors only if the step has some."""
-        adapted, seeing = step.adapters is not None and bool(step.adapters.any()), step.vectors is not None
+        adapted = step.adapters is not None and bool(step.adapters.any())
+        seeing = step.vectors is not None or step.turns is not None
         if not adapted and not seeing:
             return run(self._executable, step.arrays(self.prepared.inputs))
         prepared, executable = self._variant(adapted, seeing)
         with self.adapters.using(step.adapters) if adapted else nullcontext():
+            step = filled(step, prepared.inputs, self.config.hidden_size) if seeing else step
             return run(executable, step.arrays(prepared.inputs))
 
     def logits(

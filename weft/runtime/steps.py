@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,23 @@ def _last(segments: np.ndarray, asked: Sequence[int]) -> np.ndarray:
     return np.array([row for end, count in zip(ends, asked) for row in range(end - count, end)], np.int32)
 
 
+def filled(step: Step, inputs: Sequence[str], size: int) -> Step:
+    """The step with what a program for pictures reads (`inputs`) and it lacks: tokens that are their ids, and not
+    vectors of `size` numbers, that are turned by their positions and see nothing after them."""
+    import numpy as np
+
+    tokens, given = len(step.ids), dict[str, Any]()
+    if step.vectors is None:
+        given |= {"vectors": np.zeros((tokens, size), np.float32), "types": np.zeros(tokens, np.int32)}
+    if step.deep is None:
+        given["deep"] = tuple(np.zeros((tokens, size), np.float32) for name in inputs if name.startswith("deep."))
+    if "turns" in inputs and step.turns is None:
+        given["turns"] = np.broadcast_to(step.positions, (3, tokens)).copy()
+    if "reach" in inputs and step.reach is None:
+        given["reach"] = step.positions
+    return replace(step, **given)
+
+
 def check_step(where: str, step: Step, *, vocab: int, context: int, pages: int = 0, slots: int = 0) -> None:
     """InputError unless every index of the step is in range: the kernels trust them."""
     limits = [
@@ -92,8 +110,24 @@ def check_step(where: str, step: Step, *, vocab: int, context: int, pages: int =
     for name, values, limit in limits:
         if not _core.within(values, limit):
             raise InputError(where, f"must be 0 to {limit - 1}: got {values.min()} to {values.max()}", field=name)
+    if step.turns is not None and not _core.within(step.turns.reshape(-1), context):
+        what = f"must be 0 to {context - 1}: got {step.turns.min()} to {step.turns.max()}"
+        raise InputError(where, what, field="turns")
+    if step.reach is not None:
+        _check_reach(where, step)
     if step.slots is not None:
         _check_slots(where, step.slots, slots)
+
+
+def _check_reach(where: str, step: Step) -> None:
+    """A token sees no position after the last one that this step writes for its sequence."""
+    import numpy as np
+
+    ends = step.segments[1:]
+    last = np.repeat(step.positions[np.maximum(ends - 1, 0)], np.diff(step.segments))
+    if step.reach.shape != step.positions.shape or (step.reach < step.positions).any() or (step.reach > last).any():
+        what = "must be positions from a token's own to the last one of its sequence in this step"
+        raise InputError(where, what, field="reach")
 
 
 def _check_slots(where: str, table: Any, slots: int) -> None:

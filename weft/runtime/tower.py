@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -17,6 +17,8 @@ from weft.runtime.threads import plan_threads
 from weft.weights.files import TensorView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from weft.backends.base import Executable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from weft.graph import Trace
     from weft.nn import Scope, Step
     from weft.runtime.prepared import Facts, Prepared
+
+    Shares = Callable[[int, int], np.ndarray]
 
 
 class Patched(Protocol):
@@ -44,6 +48,8 @@ def picture_tokens(config: Mapping[str, Any]) -> str | None:
     return getattr(find_module(str(config.get("model_type"))), "PICTURES", None)
 
 
+MOST_DEEP = 8  # hidden states of a tower that go in after layers of the text part
+PARTS = ("hidden", *(f"deep.{index}" for index in range(MOST_DEEP)))
 # What a tower's Config reads of the outer config.
 OUTER = ("projection_dim", "scale_factor", "mm_tokens_per_image")
 
@@ -139,13 +145,14 @@ class Tower:
     def _facts(self) -> dict[str, int]:
         cfg, module = self.config, cast(Any, self._programs.module)
         sizes = {name: getattr(cfg, name) for name in ("positions", "inputs", "outputs", "hidden_size")}
-        return {**sizes, "class_tokens": module.CLASS_TOKENS, "resized": int(hasattr(module, "RESIZED"))}
+        said = {"resized": int(hasattr(module, "RESIZED")), "turned": int(getattr(module, "TURNED", False))}
+        return {**sizes, "class_tokens": module.CLASS_TOKENS, **said}
 
     def _step(self, trace: Trace, facts: Facts) -> Step:
         from weft.nn.step import TracedStep
 
         added = facts["hidden_size"] if facts["resized"] else 0
-        return TracedStep(trace, vectors=facts["inputs"], added=added)
+        return TracedStep(trace, vectors=facts["inputs"], added=added, seeing=bool(facts["turned"]))
 
     def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
         from weft import ops
@@ -199,6 +206,8 @@ class Tower:
         given: dict[str, Any] = {"vectors": vectors, "types": np.zeros(len(vectors), np.int32)}
         if resized:
             given["added"] = np.concatenate([self._places(picture.rows, picture.cols) for picture in pictures])
+        if facts["turned"]:
+            given["turns"] = np.concatenate([turns_of(picture.rows, picture.cols) for picture in pictures], axis=1)
         step = build_step([np.zeros(count, np.int32) for count in counts], rows=segments[:-1], **given)
         check_step("embed", step, vocab=1, context=max(counts))
         return step
@@ -209,14 +218,15 @@ class Tower:
         import numpy as np
 
         name, cfg = cast(Any, self._programs.module).RESIZED, self.config
-        side = round(cfg.num_patches**0.5)
-        table = self.checkpoint.tensor(name, (cfg.num_patches, cfg.hidden_size)).numpy()
+        side = round(cfg.positions**0.5)
+        table = self.checkpoint.tensor(name, (cfg.positions, cfg.hidden_size)).numpy()
         return table.astype(np.float32).reshape(side, side, cfg.hidden_size)
 
     @cached_property
     def _places(self) -> Any:
         """The positions of a picture of so many rows and columns of patches, [rows x cols, hidden]."""
-        return lru_cache(maxsize=64)(lambda rows, cols: resized_positions(self._table, rows, cols))
+        shares = corner_shares if getattr(self._programs.module, "CORNERS", False) else bilinear_shares
+        return lru_cache(maxsize=64)(lambda rows, cols: resized_positions(self._table, rows, cols, shares))
 
 
 class TokenTower(Tower):
@@ -226,36 +236,52 @@ class TokenTower(Tower):
         return self._prepare("hidden", self._build_hidden)
 
     def _facts(self) -> dict[str, int]:
-        return {**super()._facts(), "block": self.config.block, "merged": self.config.merged}
+        deep = len(getattr(self.config, "deep", ()))
+        return {**super()._facts(), "block": self.config.block, "merged": self.config.merged, "deep": deep}
+
+    def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
+        found = self._programs.module.hidden_states(w, self.config, self._step(trace, facts))
+        return dict(zip(PARTS, found)) if isinstance(found, tuple) else {PARTS[0]: found}
 
     @cached_property
     def _hidden(self) -> Executable:
         return self._programs.compile(self._prepared, {})
 
     @cached_property
-    def _projection(self) -> tuple[Prepared, Executable]:
-        prepared = self._prepare("tokens", self._build_tokens)
-        return prepared, self._programs.compile(prepared, {})
+    def _projections(self) -> list[tuple[Prepared, Executable]]:
+        """The programs that make tokens of blocks: of the last hidden states, and of those that go in deeper."""
+        made = [self._prepare(f"tokens.{part}", partial(self._build_tokens, part=part)) for part in range(self._parts)]
+        return [(prepared, self._programs.compile(prepared, {})) for prepared in made]
 
-    def _build_tokens(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
+    @property
+    def _parts(self) -> int:
+        return 1 + self._prepared.facts["deep"]
+
+    def _build_tokens(self, trace: Trace, w: Scope, facts: Facts, part: int) -> Mapping[str, Traced]:
         from weft.nn.step import TracedStep
 
-        step = TracedStep(trace, vectors=facts["merged"])
-        return {"tokens": cast(Any, self._programs.module).projected(w, self.config, step)}
+        step, module = TracedStep(trace, vectors=facts["merged"]), cast(Any, self._programs.module)
+        made = module.projected(w, self.config, step) if part == 0 else module.deepened(w, self.config, step, part - 1)
+        return {"tokens": made}
 
     def count_of(self, picture: Patched) -> int:
         """How many tokens of the text a picture is."""
         return len(picture.values) // self._prepared.facts["block"] ** 2
 
-    def tokens_of(self, picture: Patched) -> np.ndarray:
-        """What the text part reads in place of ids, float32 [count, hidden of the text]."""
+    def tokens_of(self, picture: Patched) -> tuple[np.ndarray, ...]:
+        """What the text part reads in place of ids, float32 [count, hidden of the text]; then, of towers with deep
+        stack, what it adds after its first layers."""
+        found = self._hidden.run(self.step_of([picture]).arrays(self._prepared.inputs))
+        return tuple(self._tokens(found[PARTS[part]], picture, part) for part in range(self._parts))
+
+    def _tokens(self, hidden: np.ndarray, picture: Patched, part: int) -> np.ndarray:
+        """The tokens of hidden states of patches."""
         import numpy as np
 
-        hidden = self._hidden.run(self.step_of([picture]).arrays(self._prepared.inputs))["hidden"]
         hidden = hidden.astype("f4", copy=False)[self._prepared.facts["class_tokens"] :]
         averaged = cast(Any, self._programs.module).MERGED == "averaged"
         blocks = in_blocks(hidden, picture.rows, picture.cols, self._prepared.facts["block"], averaged=averaged)
-        prepared, executable = self._projection
+        prepared, executable = self._projections[part]
         step = build_step([np.zeros(len(blocks), np.int32)], rows=np.zeros(0, np.int32), vectors=blocks)
         found = executable.run(step.arrays(prepared.inputs))["tokens"]
         return cast("np.ndarray", found.astype("f4", copy=False))
@@ -277,13 +303,30 @@ def in_blocks(hidden: np.ndarray, rows: int, cols: int, side: int, *, averaged: 
     return total / np.float32(side * side)
 
 
-def resized_positions(table: np.ndarray, rows: int, cols: int) -> np.ndarray:
-    """A square of positions [n, n, hidden] resized bilinearly, with antialiasing, to [rows x cols, hidden]."""
+def turns_of(rows: int, cols: int) -> np.ndarray:
+    """Time, row and column of every patch, row by row, int32 [3, rows x cols]: a picture has one time."""
     import numpy as np
 
-    down, across = bilinear_shares(table.shape[0], rows), bilinear_shares(table.shape[1], cols)
+    row, col = np.divmod(np.arange(rows * cols, dtype=np.int32), cols)
+    return np.stack([np.zeros_like(row), row, col])
+
+
+def resized_positions(table: np.ndarray, rows: int, cols: int, shares: Shares) -> np.ndarray:
+    """A square of positions [n, n, hidden] resized to [rows x cols, hidden], with these shares on either side."""
+    import numpy as np
+
+    down, across = shares(table.shape[0], rows), shares(table.shape[1], cols)
     wide = np.einsum("rh,cw,hwd->rcd", down, across, table.astype(np.float64), optimize=True)
     return wide.reshape(rows * cols, -1).astype(np.float32)
+
+
+def corner_shares(size: int, to: int) -> np.ndarray:
+    """The shares that each of `to` places has of `size` ones, float64 [to, size]: the places lie evenly from the first
+    one to the last, and each has the two that it lies between."""
+    import numpy as np
+
+    places = np.linspace(0, size - 1, to, dtype=np.float32).astype(np.float64)[:, None]  # in float32, as upstream
+    return cast("np.ndarray", np.maximum(1.0 - np.abs(np.arange(size)[None] - places), 0.0))
 
 
 def bilinear_shares(size: int, to: int) -> np.ndarray:

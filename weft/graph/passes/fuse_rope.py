@@ -1,5 +1,7 @@
 """Rotations: compute cosines and sines once for all layers, and rotate keys as they are written to the state."""
 
+from typing import Any
+
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.registry import find
 
@@ -13,18 +15,28 @@ def fuse_rope(program: Program) -> Program:
 
 def _by_table(program: Program) -> Program:
     values, body = list(program.values), []
-    tables: dict[tuple[str, str, float], str] = {}
+    tables: dict[tuple[Any, ...], str] = {}
+    same: dict[str | None, str] = {}  # a table that is made again -> the first one
     for instr in program.body:
+        if instr.op == "rope_table":
+            first = tables.setdefault((*instr.inputs, instr.attrs["scale"]), instr.outputs[0])
+            same[instr.outputs[0]] = first
+            if first == instr.outputs[0]:
+                body.append(instr)
+            continue
         if instr.op != "rope":
-            body.append(instr)
+            inputs = tuple(same.get(name, name) for name in instr.inputs)
+            body.append(Instr(instr.op, inputs, instr.outputs, instr.attrs) if inputs != instr.inputs else instr)
             continue
         positions, inv_freq, attrs = str(instr.inputs[1]), str(instr.inputs[2]), {"scale": instr.attrs["scale"]}
-        key = (positions, inv_freq, instr.attrs["scale"])
+        key = (positions, inv_freq, None, instr.attrs["scale"])
         if key not in tables:
             tables[key] = f"%table{len(tables)}"
-            (spec,) = find("rope_table").infer([program.table[positions].spec, program.table[inv_freq].spec], attrs)
+            (spec,) = find("rope_table").infer(
+                [program.table[positions].spec, program.table[inv_freq].spec, None], attrs
+            )
             values.append(Value(tables[key], "buffer", spec.dtype, spec.shape))
-            body.append(Instr("rope_table", (positions, inv_freq), (tables[key],), attrs))
+            body.append(Instr("rope_table", (positions, inv_freq, None), (tables[key],), attrs))
         attrs = {"interleaved": instr.attrs["interleaved"]}
         body.append(Instr("rope_turn", (instr.inputs[0], tables[key]), instr.outputs, attrs))
     return arrange(program.name, values, body)

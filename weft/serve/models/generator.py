@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.errors import BusyError, InputError
+from weft.errors import BusyError, InputError, WeftError
 from weft.generate import AsyncEngine, Engine
 from weft.generate.grammar.turns import COMPILING
 from weft.text.prompts.infill import infill_ids
@@ -46,7 +47,8 @@ class GenerateRunner:
         self.model = model
         if model.eyes is not None:
             model.eyes.limits = pictures or model.eyes.limits
-            _ = model.eyes.tower  # loaded here, where no request waits
+            with suppress(WeftError):  # of a folder with the text part only; pictures are refused when they come
+                _ = model.eyes.tower  # loaded here, where no request waits
         engine = Engine(model, max_running=running, max_waiting=running + waiting, responsive=True, **(kept or {}))
         model.use_engine(engine)
         self.engine = AsyncEngine(engine)

@@ -1,0 +1,291 @@
+"""Every type of model that sees computes what transformers does, whole, in chunks, in batches and from the cache."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_eyes
+import tiny_sights
+
+import weft
+from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError, WeftError
+from weft.generate import Request, Seen, make_request
+from weft.generate.sight.prompt import step_vectors
+from weft.pictures import crops_of, open_picture, read_crop_recipe
+from weft.runtime.steps import build_step
+
+VISION = Path(__file__).parent.parent / "golden" / "vision"
+FILES = np.load(VISION / "pictures.npz")
+GOLDEN = {kind: np.load(VISION / f"sights_{kind}.npz") for kind in tiny_sights.TYPES}
+FAR = 2e-4
+NAMES = tuple(tiny_eyes.CONVERSATIONS)
+GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
+KINDS = tuple(tiny_sights.TYPES)
+each = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {kind: tiny_sights.write_folder(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def models(folders):
+    return {kind: weft.load(str(folder), context=1024) for kind, folder in folders.items()}
+
+
+def asked(name, pictures=None):
+    """The messages as transformers got them: without the text <image>."""
+    found = tiny_eyes.messages(name, pictures or tiny_eyes.pictures())
+    for message in found:
+        plain = [{**p, "text": p["text"].replace("<image>", "")} if "text" in p else p for p in message["content"]]
+        message["content"] = plain
+    return found
+
+
+def pictures_of(prompt):
+    return getattr(prompt, "pictures", ())
+
+
+def ends(prompt, chunk):
+    """Where chunks of a prompt end: not inside tokens that see each other."""
+    at, found = 0, []
+    while at < len(prompt):
+        at = min(at + chunk, len(prompt))
+        at = next((one.end for one in pictures_of(prompt) if one.whole and one.at < at < one.end), at)
+        found.append(at)
+    return found
+
+
+def logits(decoder, prompt, chunk):
+    """Logits after every token, computed in chunks."""
+    holding, found, start = decoder.holding(), [], 0
+    assert holding.grow(len(prompt))
+    for end in ends(prompt, chunk):
+        part = list(prompt[start:end])
+        given = step_vectors([(start, end, pictures_of(prompt))])
+        holding.ready()
+        slots = None if decoder.slots is None else [holding.slots]
+        step = build_step([part], starts=[start], asked=[len(part)], pages=[holding.row], slots=slots, **given)
+        found.append(decoder.run(step))
+        holding.advance()
+        start = end
+    holding.release()
+    return np.concatenate(found)
+
+
+def floats(levels, processor):
+    """What a processor makes of bytes [..., 3, rows, cols]."""
+    scaled = (levels.astype(np.float64) / 255).astype(np.float32)
+    mean, std = (np.asarray(processor[name], np.float32)[:, None, None] for name in ("image_mean", "image_std"))
+    return (scaled - mean) / std
+
+
+def unfolded(pixels, patch):
+    """Patches [n, 3 patch²] of pixels [3, rows, cols], row by row."""
+    rows, cols = pixels.shape[1] // patch, pixels.shape[2] // patch
+    return pixels.reshape(3, rows, patch, cols, patch).transpose(1, 3, 0, 2, 4).reshape(rows * cols, -1)
+
+
+def test_crops_of_60_pictures_are_those_of_transformers():
+    golden = GOLDEN["gemma3"]
+    said = {**tiny_sights.GEMMA["processor"], **tiny_sights.PAN, "size": {"height": 8, "width": 8}}
+    said["pan_and_scan_min_crop_size"] = 6
+    recipe = read_crop_recipe(said, {"image_size": 8, "patch_size": 4}, "preprocessor_config.json")
+    names = [key.removeprefix("file.") for key in FILES.files if key.startswith("file.")]
+    assert len(names) == 60
+    cut = 0
+    for name in names:
+        found = crops_of(open_picture(FILES[f"file.{name}"].tobytes()), recipe)
+        wanted = floats(golden[f"prepared.{name}"], said)
+        assert np.abs(wanted.reshape(-1)[:8] - golden[f"first.{name}"]).max() <= 1e-6
+        assert len(found) == len(wanted) == 1 + int(golden[f"crops.{name}"][0]), name
+        cut += len(found) > 1
+        for part, pixels in zip(found, wanted):
+            assert np.abs(part.values - unfolded(pixels, 4)).max() <= 1e-6, name
+    assert cut >= 10
+
+
+@each
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_pictures_are_the_vectors_of_transformers(folders, kind, backend):
+    eyes = weft.load(str(folders[kind]), backend=backend, context=64).eyes
+    for i, pixels in enumerate(tiny_eyes.pictures()):
+        (look,) = eyes.look([pixels])
+        found = np.concatenate([np.concatenate(eyes.tokens(part)) for part in look.parts])
+        assert found.shape == GOLDEN[kind][f"picture.{i}"].shape
+        assert np.abs(found - GOLDEN[kind][f"picture.{i}"]).max() < FAR
+
+
+@each
+@pytest.mark.parametrize("name", NAMES)
+def test_a_conversation_has_the_ids_of_transformers(models, kind, name):
+    found = models[kind].chat_ids(asked(name))
+    assert found == GOLDEN[kind][f"{name}.ids"].tolist()
+    places = [place for one in pictures_of(found) for place in range(one.at, one.end)]
+    assert places == [place for place, id in enumerate(found) if id == tiny_sights.TYPES[kind]["picture"]]
+
+
+@each
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_transformers_in_any_chunks(models, kind, name):
+    prompt = models[kind].chat_ids(asked(name))
+    whole = logits(models[kind].decoder, prompt, 512)
+    assert np.abs(whole[::7] - GOLDEN[kind][f"{name}.logits"]).max() < FAR
+    assert np.abs(whole[-1] - GOLDEN[kind][f"{name}.last"]).max() < FAR
+    for chunk in (1, 16, 64):
+        assert np.array_equal(logits(models[kind].decoder, prompt, chunk), whole)
+
+
+@each
+def test_logits_of_the_reference_are_those_of_transformers(folders, kind):
+    model = weft.load(str(folders[kind]), backend="reference", context=512)
+    for name in ("one", "turns"):
+        found = logits(model.decoder, model.chat_ids(asked(name)), 512)
+        assert np.abs(found[::7] - GOLDEN[kind][f"{name}.logits"]).max() < FAR
+
+
+@each
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_are_those_of_transformers_and_the_same_from_the_cache(folders, kind, name):
+    fresh = weft.load(str(folders[kind]), context=1024)
+    prompt = fresh.chat_ids(asked(name))
+    first = fresh.generate(prompt, logprobs=2, **GREEDY)
+    assert list(first.tokens) == GOLDEN[kind][f"{name}.made"].tolist()
+    again = fresh.generate(fresh.chat_ids(asked(name)), logprobs=2, **GREEDY)
+    assert again.usage.cached_tokens == (len(prompt) - 1) // 32 * 32
+    assert again.tokens == first.tokens and again.logprobs == first.logprobs
+    assert fresh.chat(asked(name), **GREEDY).tokens == first.tokens
+
+
+@each
+def test_another_picture_under_the_same_ids_shares_only_the_text_before_it(folders, kind):
+    first, second = tiny_eyes.pictures(), tiny_eyes.pictures()
+    second[1] = second[1][:, ::-1].copy()
+    fresh, other = (weft.load(str(folders[kind]), context=1024) for _ in range(2))
+    prompt, changed = fresh.chat_ids(asked("turns", first)), fresh.chat_ids(asked("turns", second))
+    assert prompt == changed and prompt.pictures[0].digest != changed.pictures[0].digest
+    wanted = other.generate(changed, logprobs=1, **GREEDY)
+    fresh.generate(prompt, **GREEDY)
+    found = fresh.generate(changed, logprobs=1, **GREEDY)
+    assert found.usage.cached_tokens <= prompt.pictures[0].at
+    assert found.tokens == wanted.tokens and found.logprobs == wanted.logprobs
+
+
+@each
+def test_a_batch_with_texts_and_pictures_gives_what_each_gives_alone(folders, kind):
+    alone, together = (weft.load(str(folders[kind]), context=1024) for _ in range(2))
+    prompts = [alone.chat_ids(asked(name)) for name in NAMES]
+    options = {"logprobs": 3, "prompt_logprobs": 1, "prefix_cache": False, **GREEDY}
+    wanted = [alone.generate(prompt, **options) for prompt in prompts]
+    for step_tokens in (512, 24):
+        engine = weft.Engine(together, step_tokens=step_tokens)
+        handles = [engine.submit(make_request(prompt, **options)) for prompt in prompts]
+        for handle, one in zip(handles, wanted):
+            found = handle.result()
+            assert found.tokens == one.tokens and found.logprobs == one.logprobs
+            assert found.prompt_logprobs == one.prompt_logprobs
+
+
+@each
+@pytest.mark.parametrize("compute", ["f32", "bf16", "f16"])
+def test_a_text_has_the_same_bits_in_a_step_with_pictures(folders, kind, compute):
+    decoder = weft.load(str(folders[kind]), compute=compute, context=512)
+    text, seen = decoder.chat_ids(asked("none")), decoder.chat_ids(asked("one"))
+    decoder = decoder.decoder
+    holdings = [decoder.holding(), decoder.holding()]
+    for holding, prompt in zip(holdings, (seen, text)):
+        assert holding.grow(len(prompt))
+        holding.ready()
+    given = step_vectors([(0, len(seen), seen.pictures), (0, len(text), ())])
+    ids, rows = [list(seen), list(text)], [holding.row for holding in holdings]
+    slots = None if decoder.slots is None else [holding.slots for holding in holdings]
+    both = decoder.run(build_step(ids, asked=[len(seen), len(text)], pages=rows, slots=slots, **given))
+    assert np.array_equal(both[len(seen) :], logits(decoder, text, 512))
+    assert np.array_equal(both[: len(seen)], logits(decoder, seen, 512))
+
+
+@each
+def test_raw_prompts_take_pictures_at_their_marks_or_first(models, kind):
+    model, picture = models[kind], tiny_eyes.pictures()[0]
+    first = model.prompt_ids("What?", images=[picture])
+    assert first == model.prompt_ids("<image>What?", images=[picture])
+    after = model.prompt_ids("a<image>b", images=[picture])
+    assert after[0] == ord("a") and after[-1] == ord("b") and after.pictures[0].at > 1
+    with pytest.raises(InputError, match="places for 2 pictures"):
+        model.prompt_ids("<image>What?", images=[picture, picture])
+
+
+@each
+def test_a_folder_that_lacks_what_is_needed_says_so(folders, kind, tmp_path):
+    blind = weft.load(str(tiny_sights.write_folder(tmp_path / "a", kind, processor=False)), context=512)
+    assert blind.chat(asked("none"), **GREEDY).tokens == tuple(GOLDEN[kind]["none.made"])
+    with pytest.raises(NotFoundError, match="does not say how pictures are prepared"):
+        blind.chat(asked("one"))
+    other = weft.load(
+        str(tiny_sights.write_folder(tmp_path / "b", kind, {"image_processor_type": "CLIPImageProcessor"})), context=512
+    )
+    with pytest.raises(UnsupportedError, match="must be one of"):
+        other.chat(asked("one"))
+    token = "image_token_index" if kind == "gemma3" else "image_token_id"
+    wrong = weft.load(str(tiny_sights.write_folder(tmp_path / "c", kind, config={token: 9999})), context=512)
+    with pytest.raises(FormatError):
+        wrong.chat(asked("one"))
+    tensors = {
+        name: one for name, one in tiny_sights.weights(kind).items() if "merger" not in name and "proj" not in name
+    }
+    text = {
+        name: one for name, one in tiny_sights.weights(kind).items() if "language_model" in name or "lm_head" in name
+    }
+    lacking = weft.load(str(tiny_sights.write_folder(tmp_path / "d", kind, tensors={**tensors, **text})), context=512)
+    with pytest.raises(WeftError, match=r"the model wants|missing|has no"):
+        lacking.chat(asked("one"))
+
+
+def test_pan_and_scan_gives_what_transformers_gives(tmp_path):
+    golden = GOLDEN["gemma3"]
+    model = weft.load(str(tiny_sights.write_folder(tmp_path, "gemma3", tiny_sights.PAN)), context=1024)
+    prompt = model.chat_ids(asked("several"))
+    assert prompt == golden["pan.several.ids"].tolist() and len(prompt.pictures) > 3
+    found = logits(model.decoder, prompt, 512)
+    assert np.abs(found[::7] - golden["pan.several.logits"]).max() < FAR
+    assert list(model.generate(prompt, **GREEDY).tokens) == golden["pan.several.made"].tolist()
+
+
+def test_tokens_that_see_each_other_are_computed_in_one_step(models):
+    model = models["gemma3"]
+    prompt = model.chat_ids(asked("one"))
+    end, holding = prompt.pictures[0].end - 1, model.decoder.holding()
+    assert holding.grow(len(prompt))
+    given = step_vectors([(0, end, prompt.pictures)])
+    step = build_step([list(prompt[:end])], asked=[1], pages=[holding.row], **given)
+    with pytest.raises(InputError, match="last one of its sequence in this step") as caught:
+        model.decoder.run(step)
+    holding.release()
+    assert caught.value.field == "reach"
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        ({"do_pan_and_scan": 1}, FormatError, "must be true or false"),
+        ({"pan_and_scan_max_num_crops": 0}, FormatError, "must be a whole number from 2 to 64"),
+        ({"pan_and_scan_min_crop_size": 1}, FormatError, "must be a whole number from 4 to"),
+        ({"pan_and_scan_min_ratio_to_activate": 0.5}, FormatError, "must be a number of at least 1"),
+        ({"size": {"height": 8, "width": 8}}, FormatError, "must give pictures of 24 x 24 pixels"),
+    ],
+)
+def test_crops_that_weft_does_not_make_are_refused(tmp_path, change, error, words):
+    model = weft.load(str(tiny_sights.write_folder(tmp_path, "gemma3", change)), context=512)
+    with pytest.raises(error, match=words):
+        model.chat(asked("one"))
+
+
+def test_a_seen_picture_has_one_grid_of_its_tokens():
+    with pytest.raises(InputError, match="must have rows and columns of 3 tokens"):
+        Seen(0, np.zeros((3, 4), np.float32), grid=(2, 2))
+    with pytest.raises(InputError, match="must have vectors of float32"):
+        Seen(0, np.zeros((3, 4), np.float32), deep=(np.zeros((2, 4), np.float32),))
+    one, two = (Seen(0, np.zeros((6, 4), np.float32), grid=grid) for grid in ((2, 3), (3, 2)))
+    assert one.digest != two.digest
+    assert Request([1, 2], pictures=[Seen(0, np.zeros((1, 4), np.float32))]).pictures[0].shift == 0

@@ -1,0 +1,116 @@
+"""Tiny models of several types that see: configs, processors, templates, weights from a seed, for tests and goldens.
+
+The names and shapes of their tensors are those that transformers saves, from tests/golden/vision/sights.json; the
+tokenizer, the pictures and the conversations are those of tiny_eyes.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import tiny_eyes
+from tiny_towers import write_tensors
+
+VISION = Path(__file__).resolve().parent.parent / "golden" / "vision"
+TURN = (
+    "{% for message in messages %}OPEN{{ message['role'] }}\n{% if message['content'] is string %}"
+    "{{ message['content'] }}{% else %}{% for part in message['content'] %}{% if part['type'] == 'image' %}PICTURE"
+    "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}CLOSE\n{% endfor %}"
+    "{% if add_generation_prompt %}OPENassistant\n{% endif %}"
+)
+
+
+def template(open, close, picture, first=""):
+    return first + TURN.replace("OPEN", open).replace("CLOSE", close).replace("PICTURE", picture)
+
+
+GEMMA_SPECIAL = [
+    "<bos>",
+    "<end_of_turn>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<image_soft_token>",
+    "<start_of_turn>",
+]
+GEMMA = {
+    "special": GEMMA_SPECIAL,
+    "template": template("<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<bos>"),
+    "config": {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "vocab_size": 256 + len(GEMMA_SPECIAL),
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "query_pre_attn_scalar": 8,
+            "max_position_embeddings": 1024,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_theta": 1_000_000.0,
+            "rope_local_base_freq": 10_000.0,
+        },
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 24,
+            "intermediate_size": 40,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "num_channels": 3,
+            "image_size": 24,
+            "patch_size": 4,
+            "vision_use_head": False,
+        },
+        "mm_tokens_per_image": 9,
+        "boi_token_index": 258,
+        "eoi_token_index": 259,
+        "image_token_index": 260,
+        "eos_token_id": 257,
+        "tie_word_embeddings": True,
+    },
+    "processor": {
+        "image_processor_type": "Gemma3ImageProcessor",
+        "size": {"height": 24, "width": 24},
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "resample": 2,
+        "do_pan_and_scan": None,
+    },
+    "picture": 260,
+}
+PAN = {
+    "do_pan_and_scan": True,
+    "pan_and_scan_min_crop_size": 12,
+    "pan_and_scan_max_num_crops": 3,
+    "pan_and_scan_min_ratio_to_activate": 1.2,
+}
+TYPES = {"gemma3": GEMMA}
+
+
+def weights(kind, seed=13):
+    """The tensors of a checkpoint, as transformers names and shapes them."""
+    shapes = json.loads((VISION / "sights.json").read_text(encoding="utf-8"))[kind]
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name, shape in sorted(shapes.items()):
+        values = rng.normal(0, 0.4 if "embed" in name else 0.2, shape)
+        is_norm = "norm" in name and name.endswith(".weight")
+        made[name] = np.asarray(1 + values if is_norm else values, np.float32)
+    return made
+
+
+def write_folder(folder, kind, processor=None, config=None, tensors=None):
+    """A model's folder; `processor` and `config` are changes to the tiny ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    said = TYPES[kind]
+    (folder / "config.json").write_text(json.dumps({**said["config"], **(config or {})}))
+    if processor is not False:
+        (folder / "preprocessor_config.json").write_text(json.dumps({**said["processor"], **(processor or {})}))
+    (folder / "chat_template.jinja").write_text(said["template"])
+    write_tensors(folder / "model.safetensors", weights(kind) if tensors is None else tensors)
+    tiny_eyes.write_tokenizer(folder, said["special"])
+    return folder
