@@ -4,8 +4,10 @@ python benchmarks/pictures.py FOLDER --peer-python PEER_PYTHON [--shapes siglip,
 
 The weights and an ONNX file are written to FOLDER once. Every engine runs in a process of its own and takes turns with
 the others, so that all see the same machine; pictures are prepared before the clock runs. Preprocessing is measured
-beside Pillow and numpy, on a picture that is decoded. Each line of JSON has the median seconds of a call, and the
-pictures a second. The peers' Python needs torch, transformers, onnx, onnxruntime, openvino and Pillow.
+beside Pillow and numpy, on a picture that is decoded. Each line of JSON has the median seconds of a call, the pictures
+a second, and the processor's seconds of a call, which other work on the machine changes little where --threads is 1
+(waiting threads may spin). ONNX Runtime's int8 is its own dynamic quantisation. The peers' Python needs torch,
+transformers, onnx, onnxruntime, openvino and Pillow.
 """
 
 import argparse
@@ -28,8 +30,9 @@ KINDS = {
     "siglip": {**SHAPE, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
     "clip": {**SHAPE, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "projection_dim": 512},
 }
-SETTINGS = [("weft", "f32"), ("weft", "f16"), ("torch", "f32"), ("onnxruntime", "f32"),
-            ("openvino", "f32"), ("openvino", "f16")]  # fmt: skip
+SETTINGS = [("weft", "f32"), ("weft", "f16"), ("weft", "bf16"), ("weft", "int8"), ("torch", "f32"), ("torch", "bf16"),
+            ("onnxruntime", "f32"), ("onnxruntime", "int8"), ("openvino", "f32"), ("openvino", "f16"),
+            ("openvino", "bf16")]  # fmt: skip
 PICTURE = (1080, 1920)  # rows and columns of the one that is prepared
 Run = Callable[[int], Any]
 
@@ -182,12 +185,26 @@ def onnx_file(folder: Path, kind: str) -> str:
     return str(path)
 
 
+def int8_file(folder: Path, kind: str) -> str:
+    """The ONNX file with weights of int8, whose activations are quantised at every call."""
+    path = folder / "model-int8.onnx"
+    if not path.is_file():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        part = folder / "part-int8.onnx"
+        quantize_dynamic(onnx_file(folder, kind), str(part), op_types_to_quantize=["MatMul", "Gemm"],
+                         weight_type=QuantType.QInt8, per_channel=True)  # fmt: skip
+        os.replace(part, path)
+    return str(path)
+
+
 def of_onnxruntime(folder: Path, kind: str, precision: str, threads: int) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(onnx_file(folder, kind), options, providers=["CPUExecutionProvider"])
+    file = int8_file(folder, kind) if precision == "int8" else onnx_file(folder, kind)
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     given = pixels(8)
     return lambda count: session.run(None, {"pictures": given[:count]})[0]
 
@@ -239,10 +256,15 @@ def work(engine: str, kind: str, precision: str, folder: Path, threads: int) -> 
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # it has a tokenizers.py
     run = preparing(engine, threads) if kind == "prepare" else MAKERS[engine](folder, kind, precision, threads)
     for line in sys.stdin:
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         found = run(int(line))
-        took = time.perf_counter() - started
-        print(json.dumps({"s": took, "first": np.asarray(found[0], np.float64).reshape(-1)[:64].tolist()}), flush=True)
+        took, worked = time.perf_counter() - started, time.process_time() - worked
+        print(
+            json.dumps(
+                {"s": took, "cpu_s": worked, "first": np.asarray(found[0], np.float64).reshape(-1)[:64].tolist()}
+            ),
+            flush=True,
+        )
 
 
 class Engine:
@@ -282,16 +304,19 @@ def compare(kind: str, settings: list[tuple[str, str]], count: int, given: argpa
         except RuntimeError as error:
             print(f"left out: {error}", file=sys.stderr)
     times: dict[Any, list[float]] = {engine: [] for engine in engines}
+    worked: dict[Any, list[float]] = {engine: [] for engine in engines}
     first: dict[Any, list[float]] = {}
     for _ in range(given.rounds):
         for engine in engines:
             found = engine.ask(count)
             times[engine].append(found["s"])
+            worked[engine].append(found["cpu_s"])
             first[engine] = found["first"]
     for engine in engines:
         took, best = statistics.median(times[engine]), min(times[engine])
         row = {"shape": kind, "batch": count, "engine": engine.name, "precision": engine.precision}
         row |= {"threads": given.threads, "median_s": round(took, 5), "least_s": round(best, 5)}
+        row |= {"cpu_s": round(statistics.median(worked[engine]), 5), "least_cpu_s": round(min(worked[engine]), 5)}
         away = float(np.abs(np.array(first[engine]) - np.array(first[engines[0]])).max())
         print(json.dumps({**row, "pictures_s": round(count / took, 3), "largest_difference": away}), flush=True)
         engine.close()

@@ -59,6 +59,17 @@ PROCESSOR = {
 }
 PLACES = 9  # tokens of a tile
 
+# Prompts with pictures whose sides are whole tiles of `write_pair`'s model, so that nobody resizes the tiles.
+WHOLE_TILES = {
+    name: (f"<|im_start|>User:{text}<end_of_utterance>\nAssistant:", [
+        np.random.default_rng(seed).integers(0, 256, (rows, cols, 3), np.uint8) for seed, rows, cols in sizes
+    ])
+    for name, text, sizes in (
+        ("square", "<image>What is this?", [(21, 48, 48)]),
+        ("two", " First <image> then <image>\n\nWhich is it?", [(22, 24, 48), (23, 48, 24)]),
+    )
+}  # fmt: skip
+
 
 def shapes():
     """Tensor name -> shape, as the checkpoints of transformers have them."""
@@ -118,6 +129,24 @@ def write_folder(folder, config=CONFIG, processor=PROCESSOR, tensors=None):
     write_tensors(folder / "model.safetensors", weights() if tensors is None else tensors)
     write_tokenizer(folder)
     return folder
+
+
+def write_pair(folder):
+    """A GGUF file and its mmproj file, which weft writes of a folder whose vocabulary has a token of two ends of lines,
+    as SmolVLM's has. -> their paths"""
+    from weft.quantise import Quantising
+
+    text = {**TEXT, "vocab_size": VOCAB + 1}
+    processor = {**PROCESSOR, "size": {"longest_edge": 48}}
+    tensors = weights()
+    for name in ("model.text_model.embed_tokens.weight", "lm_head.weight"):
+        more = np.random.default_rng(5).normal(0, 0.3, (1, TEXT["hidden_size"])).astype(np.float32)
+        tensors[name] = np.concatenate([tensors[name], more])
+    source = write_folder(folder / "whole", {**CONFIG, "text_config": text}, processor, tensors)
+    write_tokenizer(source, [*SPECIAL, "\n\n"])
+    list(Quantising(source, folder / "tiny-f32.gguf", type="f32"))
+    list(Quantising(source, folder / "mmproj-tiny-f32.gguf", type="f32", tower=True))
+    return folder / "tiny-f32.gguf", folder / "mmproj-tiny-f32.gguf"
 
 
 def write_tokenizer(folder, special=SPECIAL):

@@ -201,12 +201,17 @@ def expert_memory() -> Callable[[F], F]:
     return click.option("--expert-memory", "expert_bytes", metavar="SIZE", callback=byte_count, help=text)
 
 
-LOADING = ("threads", "context", "compute", "kv_dtype", "expert_bytes")
+def mmproj() -> Callable[[F], F]:
+    text = "The picture tower of a GGUF file (default: the mmproj file beside it, if there is one)."
+    return click.option("--mmproj", metavar="FILE", help=text)
+
+
+LOADING = ("threads", "context", "compute", "kv_dtype", "expert_bytes", "mmproj")
 
 
 def loading() -> Callable[[F], F]:
     """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
-    return together(threads(), device(), context(), decoder_compute(), kv_dtype(), expert_memory())
+    return together(threads(), device(), context(), decoder_compute(), kv_dtype(), expert_memory(), mmproj())
 
 
 SAMPLING = (

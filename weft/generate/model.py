@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from weft.errors import InputError, UnsupportedError
 from weft.runtime.checkpoint import open_checkpoint
 from weft.runtime.decoder import Decoder
+from weft.runtime.projector import with_projector
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def load(
     backend: str | None = None,
     device: str | None = None,
     draft: str | None = None,
+    mmproj: str | None = None,
     offline: bool | None = None,
     progress: bool | None = None,
 ) -> Model:
@@ -68,11 +70,12 @@ def load(
 
     `draft` says what drafts tokens, which are checked several at a time where that is faster; the text is the same:
     "mtp", the model's own head for multi-token prediction, which is the default where it has one; "none"; or a smaller
-    model with the same vocabulary, named as `model` is.
+    model with the same vocabulary, named as `model` is. `mmproj` is the file with the picture tower of a GGUF file; one
+    that lies beside it is found.
     """
     backend = backend if device is None else device
     located = locate(str(model), offline=offline, progress=progress)
-    checkpoint = open_checkpoint(located.path)
+    checkpoint = with_projector(open_checkpoint(located.path), mmproj)
     state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
     state["expert_bytes"] = expert_bytes
     own = draft in (None, "mtp")
@@ -363,7 +366,7 @@ class Model:
     def _eyes_for(self, pictures: Sequence[Any]) -> Eyes:
         if self.eyes is None:
             what = f"{self._located.spec} does not see, and there are {len(pictures)} pictures"
-            advice = "use a model that reads pictures, such as SmolVLM, from its folder"
+            advice = "use a model that reads pictures, such as SmolVLM; for a GGUF file, give its mmproj file too"
             raise UnsupportedError("chat", what, field="pictures", advice=advice)
         return self.eyes
 

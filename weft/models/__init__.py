@@ -28,6 +28,7 @@ ARCHITECTURES = {
     "lfm2moe": "lfm2_moe",
     "qwen35moe": "qwen3_5_moe_text",
 }
+PROJECTORS = {"idefics3": "idefics3_vision"}  # clip.projector_type of an mmproj file -> the file of its tower
 WITH_EXPERTS = {"llama": "mixtral"}  # where a file of the architecture may have experts or not
 ADVICE = "`weft list --models` prints the types that weft runs"
 
@@ -55,6 +56,7 @@ class ModelModule(Protocol):
     CLASS_TOKENS    of a picture tower: how many tokens come before the patches of a picture. Then also `features`, the
                     vectors of pictures [B, outputs] from hidden states, and, where they are needed, `derived`, weights
                     that are made of stored ones, and RESIZED, the positions that are resized to a picture's patches
+    PROJECTOR       of a picture tower that an mmproj file may hold beside a GGUF file: how (weights/projector.py)
     Config          a frozen dataclass with the fields of config.json that the model reads. It refuses values that the
                     model does not support. Class variables: `ALIASES` (another name of a field -> the field),
                     `LIMITS` (the highest value of a count that only this model has), `ABOVE_ZERO` (its floats that

@@ -7,20 +7,21 @@ of the patches of a whole tile: upstream finds them by fractions, which differ f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models.clip import check_layers
 from weft.models.clip_vision_model import check_patches
 from weft.models.siglip_vision_model import hidden_states
-from weft.weights.names import Names
+from weft.weights.names import Names, Projector
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
-__all__ = ["CLASS_TOKENS", "GGUF", "KIND", "MERGED", "NAMES", "Config", "hidden_states", "projected"]
+__all__ = ["CLASS_TOKENS", "GGUF", "KIND", "MERGED", "NAMES", "PROJECTOR", "Config", "hidden_states", "projected"]
 
 KIND = "encoder"
 NAMES = Names(part={"model.vision_model.": "", "model.connector.": "connector."})
@@ -86,3 +87,35 @@ class Config:
 def projected(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Tokens of the text [T, outputs], of the blocks in step.vectors [T, merged]."""
     return nn.linear(step.vectors, w / "connector" / "modality_projection" / "proj", cfg.outputs)
+
+
+_SCALE, _LONGEST = "clip.vision.projector.scale_factor", "clip.vision.preproc_image_size"
+
+
+def _read(meta: Any, vision: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    side = vision["image_size"]
+    longest = meta.get_int(_LONGEST, 4 * side, low=1, high=Config.LIMITS["image_size"])
+    processor = {"size": {"longest_edge": longest}, "max_image_size": {"longest_edge": side}}
+    outer = {"scale_factor": meta.get_int(_SCALE, 2, low=1, high=Config.LIMITS["scale_factor"])}
+    return outer, {"image_processor_type": "Idefics3ImageProcessor", **processor}
+
+
+def _write(config: Mapping[str, Any], processor: Mapping[str, Any]) -> dict[str, Any]:
+    half = [0.5, 0.5, 0.5]
+    longest = (processor.get("size") or {}).get("longest_edge", 4 * 364)
+    return {
+        _SCALE: int(config.get("scale_factor", 2)),
+        _LONGEST: int(longest),
+        "clip.vision.image_mean": [float(value) for value in processor.get("image_mean") or half],
+        "clip.vision.image_std": [float(value) for value in processor.get("image_std") or half],
+    }
+
+
+PROJECTOR = Projector(
+    kind="idefics3",
+    model_type="idefics3",
+    mark="<image>",
+    tensors={"mm.model.fc": "connector.modality_projection.proj"},
+    read=_read,
+    write=_write,
+)

@@ -39,7 +39,7 @@ FEW_BITS = ("q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "iq4
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 # Small, or read as numbers rather than multiplied: routers, positions, types, recurrent parameters and convolutions.
-_KEPT = re.compile(r"(ffn_gate_inp|position_embd|token_types|ssm_|shortconv\.conv|attn_rel_b|rope_)")
+_KEPT = re.compile(r"(ffn_gate_inp|position_embd|patch_embd|token_types|ssm_|shortconv\.conv|attn_rel_b|rope_)")
 
 
 @frozen

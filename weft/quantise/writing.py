@@ -22,6 +22,7 @@ from weft.quantise.calibration import Calibration
 from weft.quantise.encoding import encode, feedback_factor
 from weft.quantise.plan import Plan, make_plan
 from weft.quantise.source import open_source
+from weft.quantise.tower import open_tower_source
 from weft.weights import TensorView
 from weft.weights.files import MadeView, replacing
 from weft.weights.gguf_export import gguf_start
@@ -62,10 +63,11 @@ class Quantising:
         feedback: Calibration | None = None,
         threads: int = 1,
         overwrite: bool = False,
+        tower: bool = False,
     ) -> None:
         self.source, self.output, self.threads = Path(source), Path(output), threads
         self._check(overwrite)
-        self._opened = open_source(self.source)
+        self._opened = open_tower_source(self.source) if tower else open_source(self.source)
         self.tensors: Mapping[str, TensorView] = self._opened.tensors
         self.given_bytes = sum(view.nbytes for view in self.tensors.values())
         if isinstance(type, str):

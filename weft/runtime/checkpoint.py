@@ -50,10 +50,8 @@ DESCRIBED = "description"  # the key of a config below which the content of weft
 
 @frozen
 class Tensor:
-    """One stored tensor; `row_order` gives the stored row that belongs at each place, None for as they are.
-
-    With `plus_one` its values are one more than those stored.
-    """
+    """One stored tensor; `row_order` gives the stored row that belongs at each place, None for as they are. With
+    `plus_one` its values are one more than those stored."""
 
     view: TensorView
     row_order: Any = None
@@ -117,6 +115,7 @@ class Checkpoint:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[MappedFile] = ()
     file_names: Mapping[str, str] = field(default_factory=dict)  # of tensors that the file calls otherwise
+    projector: Path | None = None  # the mmproj file with the picture tower of a GGUF file
 
     def buffers(self, *, soon: bool = False) -> list[memoryview]:
         """The files, mapped; to be read as a whole `soon`."""

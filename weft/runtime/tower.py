@@ -79,7 +79,7 @@ def open_tower(folder: Path, text_hidden_size: int | None = None) -> Checkpoint 
         start = next((prefix for prefix in module.NAMES.part if name.startswith(prefix)), None)
         if start is not None:
             own = module.NAMES.current(module.NAMES.part[start] + name.removeprefix(start))
-            tensors[own] = Tensor(_unfolded(view))
+            tensors[own] = Tensor(unfolded(view))
     if hasattr(module, "derived"):
         tensors |= {name: Tensor(TensorView.of(values)) for name, values in module.derived(_reader(tensors)).items()}
     return Checkpoint(
@@ -92,7 +92,7 @@ def open_tower(folder: Path, text_hidden_size: int | None = None) -> Checkpoint 
     )
 
 
-def _unfolded(view: TensorView) -> TensorView:
+def unfolded(view: TensorView) -> TensorView:
     """A convolution over patches that do not overlap as a matrix over unfolded patches; no copy."""
     if len(view.shape) != 4:
         return view

@@ -26,7 +26,7 @@ _HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?")
 # The options of a model's table in a TOML file, and their types.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("context", "kv_tokens", "kv_bytes", "expert_bytes", "threads", "dimensions"), (int,)),
-    **dict.fromkeys(("kv_dtype", "compute", "pooling", "instruction"), (str,)),
+    **dict.fromkeys(("kv_dtype", "compute", "mmproj", "pooling", "instruction"), (str,)),
     **dict.fromkeys(("normalise", "matryoshka"), (bool,)),
     "prompts": (dict,),
     "label": (str, int),

@@ -1,7 +1,8 @@
 """What files call a model's tensors and settings: declarations that a model's file makes, one for each file format.
 
-`Names` is for safetensors, `Gguf` for GGUF. The readers and writers of these formats get the declaration of the model
-at hand, so this folder knows no model by name. Nothing heavy is imported: every start reads a declaration.
+`Names` is for safetensors, `Gguf` for GGUF, `Projector` for mmproj files. The readers and writers of these formats get
+the declaration of the model at hand, so this folder knows no model by name. Nothing heavy is imported: every start
+reads a declaration.
 """
 
 from __future__ import annotations
@@ -278,3 +279,72 @@ _ROTATED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.([qk])_proj\.(?:weight
 def _halves_from_pairs(heads: int, dim: int) -> array[int]:
     one = [*range(0, dim, 2), *range(1, dim, 2)]
     return array("i", [head * dim + row for head in range(heads) for row in one])
+
+
+_TOWER_ROOT = {
+    "v.patch_embd": "embeddings.patch_embedding",
+    "v.position_embd": "embeddings.position_embedding",
+    "v.post_ln": "post_layernorm",
+}
+_TOWER_LAYER = {
+    "ln1": "layer_norm1",
+    "ln2": "layer_norm2",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_out": "self_attn.out_proj",
+    "ffn_up": "mlp.fc1",
+    "ffn_down": "mlp.fc2",
+}
+_SWAPPED = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}  # in old files, which call the wider layer the one down
+_VISION_LAYER = re.compile(r"v\.blk\.(0|[1-9][0-9]{0,3})\.([a-z0-9_]+)\.(weight|bias)")
+_OWN_LAYER = re.compile(r"encoder\.layers\.([0-9]+)\.(.+)")
+
+
+@frozen
+class Projector:
+    """How an mmproj file, which lies beside a GGUF file, holds its picture tower. The layers of all towers that are
+    vision transformers have the same names.
+
+    kind        the file's clip.projector_type
+    model_type  config.json's word for a model with this tower
+    mark        the token that a picture's tokens are in the vocabulary of the text part
+    tensors     GGUF stem -> the tower's stem, of what this tower has beside the layers
+    read        config.json's entries outside vision_config, and the content of preprocessor_config.json but for its
+                colours, from the file's metadata (gguf_meta) and vision_config
+    write       the same back: keys, from config.json and preprocessor_config.json
+    """
+
+    kind: str
+    model_type: str
+    mark: str
+    tensors: Mapping[str, str]
+    read: Callable[[Any, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
+    write: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    root: Mapping[str, str] = field(default_factory=lambda: _TOWER_ROOT)
+
+    def own_name(self, name: str, swapped: bool) -> str:
+        """What the tower calls the tensor `name` of a file."""
+        inside = _VISION_LAYER.fullmatch(name)
+        if inside is not None:
+            part = _SWAPPED.get(inside[2], inside[2]) if swapped else inside[2]
+            if part in _TOWER_LAYER:
+                return f"encoder.layers.{inside[1]}.{_TOWER_LAYER[part]}.{inside[3]}"
+        stem, _, suffix = name.rpartition(".")
+        known = {**self.root, **self.tensors}.get(stem)
+        if known is None:
+            raise WeightError("mmproj", f"{self.kind} projectors have no such tensor", given=name)
+        return f"{known}.{suffix}"
+
+    def file_name(self, name: str) -> str:
+        """The way back."""
+        stem, _, suffix = name.rpartition(".")
+        inside = _OWN_LAYER.fullmatch(stem)
+        if inside is not None:
+            part = next((part for part, own in _TOWER_LAYER.items() if own == inside[2]), None)
+            if part is not None:
+                return f"v.blk.{inside[1]}.{part}.{suffix}"
+        known = next((part for part, own in {**self.root, **self.tensors}.items() if own == stem), None)
+        if known is None:
+            raise WeightError("mmproj", f"{self.kind} projectors cannot hold it", given=name)
+        return f"{known}.{suffix}"

@@ -88,6 +88,11 @@ if TYPE_CHECKING:
 @click.option(
     "--report-tokens", type=click.IntRange(min=2), default=8192, show_default=True, help="At most so many of it."
 )
+@click.option(
+    "--mmproj",
+    is_flag=True,
+    help="Write the picture tower of a folder instead, as the mmproj file beside the GGUF file of its text.",
+)
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @options.threads()
@@ -107,6 +112,7 @@ def command(
     feedback: bool,
     report: Path | None,
     report_tokens: int,
+    mmproj: bool,
     force: bool,
     as_json: bool,
     threads: int | None,
@@ -117,8 +123,7 @@ def command(
     matrices that matter most more bits. Rows that do not fit a type's blocks get the next wider one that they fit. What
     each matrix lost is written beside OUTPUT as JSON. A run that was stopped goes on when it is started again.
 
-    Config, vocabulary, special tokens and chat template of a folder go along, and llama.cpp reads the file. What GGUF
-    has no words for is refused.
+    Config, vocabulary and chat template of a folder go along, and llama.cpp reads the file, or it is refused.
 
     int8, int4 and int4-asym make a folder of a folder: integers of 8 bits with a scale for each row, or of 4 bits with
     a scale, and for int4-asym a zero point, for each --group of columns. Its layout is that of compressed-tensors,
@@ -130,25 +135,25 @@ def command(
       weft quantize ./SmolLM2-135M -o smollm2-q8.gguf --type q8_0
       weft quantize model-f16.gguf -o small.gguf --type q4_0 --tensor ffn_down=q6_k
       weft quantize ./model -o small.gguf --size 100MB --calibrate texts.txt
-      weft quantize ./model -o small.gguf --type q4_k_m --calibrate texts.txt --feedback
       weft quantize ./model -o model-int4 --type int4 --group 64
+      weft quantize ./SmolVLM-256M -o mmproj-f16.gguf --mmproj --type f16
     """
     from weft.quantise.folder import FOLDER_TYPES, QuantisingFolder
     from weft.runtime.threads import plan_threads
     from weft.weights.sources import locate
 
-    if kind not in FOLDER_TYPES:
-        _check_choice(kind, size, max_loss, group, rotate)
+    _check_choice(None if mmproj else kind, size, max_loss, group, rotate, tower=mmproj)
     place, count = locate(model).path, plan_threads(threads).count
     more: dict[str, Any] = {"threads": count, "overwrite": force}
-    work: Quantising | QuantisingFolder
-    if kind in FOLDER_TYPES:
-        only = {"tensor": exceptions, "size": size, "max_loss": max_loss, "calibrate": calibrate, "imatrix": imatrix}
-        _no_gguf(**only, feedback=feedback, report=report)
+    chosen = {"size": size, "max_loss": max_loss, "calibrate": calibrate, "imatrix": imatrix, "feedback": feedback}
+    if mmproj:
+        work: Quantising | QuantisingFolder = _tower(place, output, kind, exceptions, more, report=report, **chosen)
+    elif kind in FOLDER_TYPES:
+        _no_gguf(tensor=exceptions, report=report, **chosen)
         work = QuantisingFolder(place, output, type=str(kind), group=_columns(group), rotate=rotate, **more)
     else:
-        seen, text = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
-        work = _gguf(place, output, kind, exceptions, size, max_loss, (seen, text), feedback, more)
+        seen = _importance(place, calibrate, tokens, imatrix, save_imatrix, count)
+        work = _gguf(place, output, kind, exceptions, size, max_loss, seen, feedback, more)
     _show(work, _written(work), output, as_json)
     _report(place, output, report, report_tokens, threads)
 
@@ -221,11 +226,14 @@ def _columns(group: str | None) -> int | str | None:
 
 
 def _check_choice(
-    kind: str | None, size: str | None, max_loss: float | None, group: str | None, rotate: str | None
+    kind: str | None, size: str | None, max_loss: float | None, group: str | None, rotate: str | None, *, tower: bool
 ) -> None:
     from weft.errors import InputError
+    from weft.quantise.folder import FOLDER_TYPES
 
-    if sum(given is not None for given in (kind, size, max_loss)) != 1:
+    if kind in FOLDER_TYPES:
+        return
+    if not tower and sum(given is not None for given in (kind, size, max_loss)) != 1:
         raise InputError("quantize", "is needed, or one of --size and --max-loss", field="type", given=kind)
     if group is not None:
         raise InputError("quantize", "is for int4 and int4-asym", field="group", given=group)
@@ -255,6 +263,20 @@ def _gguf(
     plan = kind if kind is not None else _chosen(place, size, max_loss, seen, more["threads"])
     more = {**more, "importance": seen, "feedback": text if feedback else None}
     return Quantising(place, output, type=plan, exceptions=_pairs(exceptions), **more)
+
+
+def _tower(
+    place: Path, output: Path, kind: str | None, exceptions: Sequence[str], more: dict[str, Any], **given: Any
+) -> Quantising:
+    """The writing of a picture tower."""
+    from weft.errors import InputError
+    from weft.quantise import Quantising
+
+    for name, value in given.items():
+        if value:
+            field = name.replace("_", "-")
+            raise InputError("quantize", "is for the text part", field=field, advice="leave it out, or --mmproj")
+    return Quantising(place, output, type=kind or "f16", exceptions=_pairs(exceptions), tower=True, **more)
 
 
 def _report(source: Path, output: Path, text: Path | None, tokens: int, threads: int | None) -> None:

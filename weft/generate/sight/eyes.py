@@ -18,12 +18,14 @@ from weft.generate.sight.prompt import Prompt, Seen
 from weft.pictures import PictureLimits, open_picture
 from weft.progress import shown
 from weft.runtime.checkpoint import read_object
+from weft.runtime.projector import read_projector
 from weft.runtime.tower import TokenTower, open_tower, picture_tokens
 
 if TYPE_CHECKING:
     from weft.generate.sight.looks import Looking
     from weft.pictures import Patches
     from weft.runtime.decoder import Decoder
+    from weft.runtime.projector import ProjectorFile
     from weft.text import Tokenizer
 
 BAR_TILES = 3  # from which a bar may be drawn
@@ -36,6 +38,11 @@ COMPUTES = ("f32", "bf16", "f16")  # of a tower; its weights are not quantised
 def eyes_of(decoder: Decoder) -> Eyes | None:
     """The eyes of a model's folder; None for a model that does not see, or of which weft runs the text part only."""
     checkpoint = decoder.checkpoint
+    if checkpoint.projector is not None:
+        file = read_projector(checkpoint.projector, decoder.config.hidden_size)
+        kind = picture_tokens(file.config)
+        assert kind is not None  # only such towers have mmproj files
+        return Eyes(decoder, dict(file.config), KINDS[kind], file=file)
     if checkpoint.format != "safetensors" or not checkpoint.path.is_dir():
         return None
     config = read_object(checkpoint.path / "config.json", missing={})
@@ -56,8 +63,9 @@ class Eyes:
         config: dict[str, Any],
         kind: Callable[[Files], Looking],
         limits: PictureLimits | None = None,
+        file: ProjectorFile | None = None,
     ) -> None:
-        self._decoder, self._config, self._kind = decoder, config, kind
+        self._decoder, self._config, self._kind, self._file = decoder, config, kind, file
         self._folder: Path = decoder.checkpoint.path
         self.limits = limits or PictureLimits()
         self.progress: bool | None = False
@@ -71,6 +79,9 @@ class Eyes:
         if not isinstance(vision, dict):
             what = f"must be an object in a {self._config.get('model_type')}"
             raise FormatError("config.json", what, field="vision_config", given=vision)
+        if self._file is not None:
+            said = dict(self._file.processor)
+            return self._kind(Files(self._config, vision, said, self._file.name, self._decoder.tokenizer.token))
         for file in PROCESSORS:
             said = read_object(self._folder / file, missing={})
             said = said.get("image_processor", {}) if file == PROCESSORS[1] else said
@@ -82,7 +93,8 @@ class Eyes:
     @cached_property
     def tower(self) -> TokenTower:
         decoder = self._decoder
-        checkpoint = open_tower(self._folder, decoder.config.hidden_size)
+        opened = None if self._file is None else self._file.tower
+        checkpoint = opened or open_tower(self._folder, decoder.config.hidden_size)
         assert checkpoint is not None  # `picture_tokens`
         compute = decoder.info["compute"]
         return TokenTower(

@@ -153,7 +153,7 @@ def _outline_of_head(spec: ModelSpec, offline: bool) -> Outline:
 def options_for(spec: ModelSpec, kind: str) -> dict[str, Any]:
     """The options for a model of this kind; FOR_ALL are ignored where they do not apply, others are an error."""
     wanted = {
-        "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "expert_bytes", "compute", "threads"),
+        "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "expert_bytes", "compute", "threads", "mmproj"),
         "embed": ("compute", "threads", "pooling", "normalise", "dimensions", "matryoshka", "prompts"),
         "rerank": ("compute", "threads", "label", "instruction"),
         "classify": ("compute", "threads", "label"),

@@ -1,0 +1,189 @@
+"""A GGUF file and its mmproj file see what the folder sees that they were made of, and what llama.cpp sees."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_eyes
+from click.testing import CliRunner
+from PIL import Image
+
+import weft
+from weft.cli.app import app
+from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
+from weft.generate.sight.prompt import step_vectors
+from weft.quantise import Quantising
+from weft.runtime.projector import find_projector
+from weft.runtime.steps import build_step
+from weft.weights import open_gguf, write_gguf
+
+GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "vision" / "mmproj.npz")
+# llama.cpp looks gelu up in a table of halves and unfolds patches as halves; values go to 7.
+FAR = 0.01
+FAR_LOGITS = 0.02
+GREEDY = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    return tiny_eyes.write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def model(pair):
+    return weft.load(str(pair[0]))
+
+
+def chunks(name):
+    """The ids of llama.cpp's prompt, its tokens of pictures as weft's, and the vectors of each tile."""
+    ids, vectors, number = [], [], 0
+    while f"{name}.chunk.{number}" in GOLDEN:
+        chunk = GOLDEN[f"{name}.chunk.{number}"]
+        ids += chunk.tolist() if chunk.ndim == 1 else [tiny_eyes.IMAGE] * len(chunk)
+        vectors += [chunk] if chunk.ndim == 2 else []
+        number += 1
+    return ids, vectors
+
+
+@pytest.mark.parametrize("name", tiny_eyes.WHOLE_TILES)
+def test_a_pair_that_weft_wrote_means_the_same_to_llama_cpp(model, name):
+    text, pictures = tiny_eyes.WHOLE_TILES[name]
+    prompt = model.prompt_ids(text, None, True, pictures)
+    ids, vectors = chunks(name)
+    assert list(prompt) == ids
+    assert len(prompt.pictures) == len(vectors) >= 5
+    for found, wanted in zip(prompt.pictures, vectors):
+        assert np.abs(found.vectors - wanted).max() < FAR and np.abs(wanted).max() > 4
+    holding = model.decoder.holding()
+    assert holding.grow(len(prompt))
+    given = step_vectors([(0, len(prompt), prompt.pictures)])
+    step = build_step([list(prompt)], starts=[0], asked=[len(prompt)], pages=[holding.row], **given)
+    found = model.decoder.run(step)[::5]
+    holding.release()
+    wanted = GOLDEN[f"{name}.logits"]
+    assert np.abs(found - wanted).max() < FAR_LOGITS and np.abs(wanted).max() > 2
+
+
+def test_a_pair_answers_as_the_folder_it_was_made_of(pair, model):
+    folder = weft.load(str(pair[0].parent / "whole"))
+    for name in tiny_eyes.CONVERSATIONS:
+        asked = tiny_eyes.messages(name, tiny_eyes.pictures())
+        wanted, found = folder.chat_ids(asked), model.chat_ids(asked)
+        assert found == wanted
+        for one, other in zip(getattr(found, "pictures", ()), getattr(wanted, "pictures", ()), strict=True):
+            assert np.array_equal(one.vectors, other.vectors)
+        assert model.chat(asked, **GREEDY).tokens == folder.chat(asked, **GREEDY).tokens
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0"])
+def test_towers_of_fewer_bits_see_nearly_the_same(pair, model, tmp_path, kind):
+    list(Quantising(pair[0].parent / "whole", tmp_path / "few.gguf", type=kind, tower=True))
+    few = weft.load(str(pair[0]), mmproj=str(tmp_path / "few.gguf"))
+    (look,) = model.eyes.look([tiny_eyes.pictures()[3]])
+    wanted = np.concatenate([model.eyes.vectors(tile) for tile in look.parts])
+    found = np.concatenate([few.eyes.vectors(tile) for tile in look.parts])
+    away = np.abs(found - wanted).max()
+    assert 0 < away < (0.02 if kind == "f16" else 0.1)
+
+
+def test_the_file_beside_a_model_is_found_by_its_name(tmp_path):
+    assert find_projector(tmp_path / "SmolVLM-256M-Instruct-Q8_0.gguf") is None
+    (tmp_path / "mmproj-F16.gguf").touch()
+    assert find_projector(tmp_path / "SmolVLM-256M-Instruct-Q8_0.gguf").name == "mmproj-F16.gguf"
+    (tmp_path / "mmproj-SmolVLM-256M-Instruct-f16.gguf").touch()
+    found = find_projector(tmp_path / "SmolVLM-256M-Instruct-Q8_0.gguf")
+    assert found is not None and found.name == "mmproj-SmolVLM-256M-Instruct-f16.gguf"
+    assert find_projector(tmp_path / "another-Q8_0.gguf") is None  # several, and none is like it
+
+
+def test_without_its_file_a_model_reads_texts_and_says_what_is_missing(pair, tmp_path):
+    shutil.copy(pair[0], tmp_path / "alone.gguf")
+    alone = weft.load(str(tmp_path / "alone.gguf"))
+    assert alone.eyes is None
+    assert alone.chat([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], **GREEDY).tokens
+    with pytest.raises(UnsupportedError, match="mmproj"):
+        alone.chat(tiny_eyes.messages("one", tiny_eyes.pictures()), **GREEDY)
+
+
+def changed(pair, to, **meta):
+    """The mmproj file with other metadata."""
+    opened = open_gguf(pair[1])
+    said = {**opened.metadata.stored(), **{key.replace("__", "."): value for key, value in meta.items()}}
+    write_gguf(to, opened.tensors, {key: value for key, value in said.items() if value is not None})
+    return str(to)
+
+
+@pytest.mark.parametrize(
+    ("meta", "error", "says"),
+    [
+        ({"clip__projector_type": "resampler"}, UnsupportedError, "resampler"),
+        ({"clip__vision__projection_dim": 64}, UnsupportedError, "64 numbers"),
+        ({"general__architecture": "llama"}, UnsupportedError, "not a picture tower"),
+        ({"clip__has_vision_encoder": False}, UnsupportedError, "no picture tower"),
+        ({"clip__vision__image_size": None}, FormatError, "image_size"),
+        ({"clip__vision__patch_size": 5}, (FormatError, WeightError, UnsupportedError), "scale_factor|shape|patch"),
+        ({"clip__vision__image_mean": [0.5, 0.5]}, FormatError, "three numbers"),
+        ({"clip__vision__embedding_length": 1 << 30}, FormatError, "embedding_length"),
+        ({"clip__use_silu": True}, FormatError, "cannot both be true"),
+    ],
+)
+def test_files_that_do_not_fit_are_errors_that_say_why(pair, tmp_path, meta, error, says):
+    file = changed(pair, tmp_path / "other.gguf", **meta)
+    with pytest.raises(error, match=says):
+        weft.load(str(pair[0]), mmproj=file).chat(tiny_eyes.messages("one", tiny_eyes.pictures()), **GREEDY)
+
+
+def test_one_that_was_not_asked_for_and_does_not_fit_is_left_out(pair, tmp_path):
+    shutil.copy(pair[0], tmp_path / "tiny.gguf")
+    changed(pair, tmp_path / "mmproj-other.gguf", clip__projector_type="resampler")
+    assert weft.load(str(tmp_path / "tiny.gguf")).eyes is None
+
+
+def test_missing_files_and_folders_are_refused(pair, tmp_path):
+    with pytest.raises(NotFoundError, match="no such mmproj file"):
+        weft.load(str(pair[0]), mmproj=str(tmp_path / "none.gguf"))
+    with pytest.raises(UnsupportedError, match="is for GGUF files"):
+        weft.load(str(pair[0].parent / "whole"), mmproj=str(pair[1]))
+    with pytest.raises(UnsupportedError, match="no picture tower"):
+        Quantising(pair[0].parent, tmp_path / "mmproj.gguf", type="f16", tower=True)
+
+
+def test_old_files_with_both_layers_swapped_are_read(pair, model, tmp_path):
+    opened = open_gguf(pair[1])
+    other = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
+
+    def swapped(name):
+        part = name.split(".")[-2]
+        return name.replace(part, other.get(part, part))
+
+    tensors = {swapped(name): view for name, view in opened.tensors.items()}
+    write_gguf(tmp_path / "old.gguf", tensors, opened.metadata.stored())
+    old = weft.load(str(pair[0]), mmproj=str(tmp_path / "old.gguf"))
+    (look,) = old.eyes.look([tiny_eyes.pictures()[3]])
+    tile = look.parts[0]
+    assert np.array_equal(old.eyes.vectors(tile), model.eyes.vectors(tile))
+
+
+def test_commands_write_and_use_the_pair(pair, tmp_path):
+    runner = CliRunner()
+    made = tmp_path / "mmproj-f32.gguf"
+    arguments = ["quantize", str(pair[0].parent / "whole"), "-o", str(made), "--mmproj", "--type", "f32"]
+    found = runner.invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    assert open_gguf(made).tensors.keys() == open_gguf(pair[1]).tensors.keys()
+    Image.fromarray(tiny_eyes.pictures()[0]).save(tmp_path / "a.png")
+    arguments = [
+        "generate",
+        "<image>What?",
+        "--image",
+        str(tmp_path / "a.png"),
+        "-m",
+        str(pair[0]),
+        "--max-tokens",
+        "4",
+    ]
+    found = runner.invoke(app, [*arguments, "--mmproj", str(made)])
+    assert found.exit_code == 0, found.output
+    refused = runner.invoke(app, [*arguments[:1], "Hi", "-m", str(pair[0]), "--mmproj", str(pair[0])])
+    assert refused.exit_code != 0 and "not a picture tower" in refused.output

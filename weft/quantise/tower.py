@@ -1,0 +1,61 @@
+"""The picture tower of a folder as the mmproj file that lies beside a GGUF file of its text part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from weft.errors import UnsupportedError
+from weft.models import model_module
+from weft.nn.config import read_config
+from weft.quantise.source import Source
+from weft.runtime.checkpoint import read_object
+from weft.runtime.tower import open_tower, picture_tokens
+from weft.weights import TensorView
+from weft.weights.projector import projector_metadata
+
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+
+
+def open_tower_source(folder: Path) -> Source:
+    """The tower of a folder, as an mmproj file has it; nothing is read but names and settings."""
+    config: dict[str, Any] = read_object(folder / "config.json", missing={}) if folder.is_dir() else {}
+    if not config or picture_tokens(config) is None:
+        what = "has no picture tower whose outputs are tokens of a text"
+        advice = "give the folder of a chat that sees, such as SmolVLM"
+        raise UnsupportedError("quantize", what, field="mmproj", given=str(folder), advice=advice)
+    text = config.get("text_config")
+    width = text.get("hidden_size") if isinstance(text, dict) else None
+    if type(width) is not int:
+        raise UnsupportedError("quantize", "does not say how wide the text is", field="mmproj", given=str(folder))
+    checkpoint = open_tower(folder, width)
+    assert checkpoint is not None  # `picture_tokens`
+    module = cast(Any, model_module(checkpoint.model_type))
+    projector = getattr(module, "PROJECTOR", None)
+    if projector is None:
+        what = f"mmproj files have no towers of type {checkpoint.model_type!r}"
+        raise UnsupportedError("quantize", what, field="mmproj", given=str(folder))
+    with checkpoint.naming():
+        own = read_config(module.Config, checkpoint.config)
+    metadata = projector_metadata(projector, own, width)
+    metadata |= {"general.name": folder.resolve().name, **projector.write(config, _processor(folder))}
+    tensors = {projector.file_name(name): _folded(tensor.view, own) for name, tensor in checkpoint.tensors.items()}
+    return Source(folder, tensors, metadata, tuple(checkpoint.files))
+
+
+def _processor(folder: Path) -> dict[str, Any]:
+    """What the folder says about preparing pictures."""
+    for file in PROCESSORS:
+        said: dict[str, Any] = read_object(folder / file, missing={})
+        said = said.get("image_processor", {}) if file == PROCESSORS[1] else said
+        if said:
+            return said
+    return {}
+
+
+def _folded(view: TensorView, config: Any) -> TensorView:
+    """The matrix over patches as a convolution, which files have."""
+    if view.shape != (config.hidden_size, config.inputs):
+        return view
+    shape = (config.hidden_size, config.num_channels, config.patch_size, config.patch_size)
+    return TensorView(view.dtype, shape, view.bytes())

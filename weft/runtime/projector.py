@@ -1,0 +1,129 @@
+"""The picture tower of a GGUF model: the mmproj file beside it, found, read and joined to the text part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from weft.errors import NotFoundError, UnsupportedError
+from weft.frozen import frozen
+from weft.models import PROJECTORS, model_module
+from weft.runtime.checkpoint import Checkpoint, Tensor
+from weft.runtime.tower import unfolded
+
+if TYPE_CHECKING:
+    from weft.weights.files import TensorFile
+    from weft.weights.gguf_meta import Metadata
+
+_NOT_NAME = re.compile(
+    r"mmproj|(?:^|[-._])(?:UD-)?(?:I?Q\d\w*|BF16|F16|F32|MXFP4\w*)(?=$|[-._])|[-._]|model", re.IGNORECASE
+)
+
+
+@frozen
+class ProjectorFile:
+    """A tower that is read: config.json's content for both parts, that of preprocessor_config.json, the tower's
+    checkpoint, and the token that stands for pictures in the text."""
+
+    name: str
+    config: Mapping[str, Any]
+    processor: Mapping[str, Any]
+    tower: Checkpoint
+    mark: str
+
+
+def find_projector(model: Path) -> Path | None:
+    """The mmproj file beside a GGUF file: the only one, or of several the one whose name is like the model's."""
+    names = (path for path in model.parent.glob("*.gguf") if "mmproj" in path.name.lower() and path != model)
+    found = sorted(names)
+    if len(found) > 1:
+        wanted = _NOT_NAME.sub("", model.stem).lower()
+        found = [path for path in found if _NOT_NAME.sub("", path.stem).lower() == wanted]
+    return found[0] if found else None
+
+
+def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoint:
+    """The checkpoint with its mmproj file: the one `given`, or one that lies beside a GGUF file and fits it.
+
+    One that was not asked for and that weft does not run is left out: the model reads texts.
+    """
+    from weft.weights import open_gguf
+    from weft.weights.projector import projector_kind
+
+    if given is None and (checkpoint.format != "gguf" or not checkpoint.path.is_file()):
+        return checkpoint
+    path = find_projector(checkpoint.path) if given is None else Path(given).expanduser()
+    if path is None:
+        return checkpoint
+    if checkpoint.format != "gguf":
+        advice = "leave it out: a folder has its picture tower in model.safetensors"
+        raise UnsupportedError("load", "is for GGUF files", field="mmproj", given=str(path), advice=advice)
+    if not path.is_file():
+        raise NotFoundError("load", f"no such mmproj file: {path}")
+    opened = open_gguf(path)
+    kind, width = projector_kind(opened.metadata), checkpoint.config["hidden_size"]
+    if given is None and (kind not in PROJECTORS or _text_width(opened, kind) != width):
+        return checkpoint
+    if _text_width(opened, kind) != width:
+        made = _text_width(opened, kind)
+        what = f"{path.name} makes vectors of {made} numbers, and {checkpoint.path.name} reads {width}"
+        raise UnsupportedError("load", what, field="mmproj", advice="give the file that was made for this model")
+    token = _token(checkpoint, projector_of(kind, path.name).mark)
+    return replace(checkpoint, projector=path, config={**checkpoint.config, "image_token_id": token})
+
+
+def projector_of(kind: str, file: str) -> Any:
+    """The declaration of a tower in mmproj files of this kind."""
+    if kind not in PROJECTORS:
+        what = f"must be one of {', '.join(PROJECTORS)}"
+        raise UnsupportedError(file, what, field="clip.projector_type", given=kind)
+    return cast(Any, model_module(PROJECTORS[kind])).PROJECTOR
+
+
+def _text_width(opened: TensorFile[Metadata], kind: str) -> int:
+    """How wide the vectors are that a file's tower makes."""
+    projector_of(kind, opened.metadata.file_name)
+    return opened.metadata.get_int("clip.vision.projection_dim", low=1, high=1 << 16)
+
+
+def _token(checkpoint: Checkpoint, mark: str) -> int:
+    """The id of the token that stands for pictures."""
+    meta, key = cast("Metadata", checkpoint.metadata), "tokenizer.ggml.tokens"
+    tokens: Any = meta.get_array(key, "str") if key in meta else ()
+    wanted = mark.encode()
+    found = next((id for id in range(len(tokens)) if tokens.raw(id) == wanted), None)
+    if found is None:
+        what = f"{checkpoint.path.name} has no token {mark}, which stands for pictures"
+        raise UnsupportedError("load", what, field="mmproj", advice="load it without the mmproj file")
+    return found
+
+
+def read_projector(path: Path, text_hidden_size: int) -> ProjectorFile:
+    """The tower in an mmproj file, for a text part whose vectors are so wide."""
+    from weft.weights import open_gguf
+    from weft.weights.projector import colours, projector_kind, vision_config
+
+    opened = open_gguf(path)
+    meta = opened.metadata
+    kind = projector_kind(meta)
+    projector = projector_of(kind, path.name)
+    vision = vision_config(meta)
+    outer, processor = projector.read(meta, vision)
+    wider = opened.tensors.get("v.blk.0.ffn_down.weight")
+    swapped = wider is not None and vision["intermediate_size"] != vision["hidden_size"] == wider.shape[1]
+    tensors = {projector.own_name(name, swapped): Tensor(unfolded(view)) for name, view in opened.tensors.items()}
+    config = {"model_type": projector.model_type, "vision_config": vision, **outer}
+    own = {**vision, **outer, "text_hidden_size": text_hidden_size, "model_type": PROJECTORS[kind]}
+    tower = Checkpoint(
+        path=path,
+        format="gguf",
+        config=own,
+        tensors=tensors,
+        size_bytes=opened.nbytes,
+        metadata=meta,
+        files=opened.files,
+    )
+    return ProjectorFile(path.name, config, {**processor, **colours(meta)}, tower, projector.mark)
