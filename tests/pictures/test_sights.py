@@ -10,8 +10,8 @@ import tiny_sights
 import weft
 from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError, WeftError
 from weft.generate import Request, Seen, make_request
-from weft.generate.sight.prompt import step_vectors
-from weft.pictures import crops_of, open_picture, read_crop_recipe
+from weft.generate.sight.prompt import step_vectors, turns
+from weft.pictures import crops_of, grid_of, open_picture, read_crop_recipe, read_grid_recipe
 from weft.runtime.steps import build_step
 
 VISION = Path(__file__).parent.parent / "golden" / "vision"
@@ -104,6 +104,32 @@ def test_crops_of_60_pictures_are_those_of_transformers():
         for part, pixels in zip(found, wanted):
             assert np.abs(part.values - unfolded(pixels, 4)).max() <= 1e-6, name
     assert cut >= 10
+
+
+def by_rows(levels, rows, cols, merge, patch):
+    """Bytes [rows x cols, 3 patch²] of patches that transformers lays out square by square, with each frame twice."""
+    squares = levels.reshape(rows // merge, cols // merge, merge, merge, 3, 2, patch, patch)
+    assert np.array_equal(squares[..., 0, :, :], squares[..., 1, :, :])
+    return squares[..., 0, :, :].transpose(0, 2, 1, 3, 4, 5, 6).reshape(rows * cols, 3, patch, patch)
+
+
+def test_60_pictures_in_their_own_proportions_are_those_of_transformers():
+    golden = GOLDEN["qwen3_vl"]
+    said = {**tiny_sights.QWEN["processor"], "size": {"shortest_edge": 70, "longest_edge": 300}}
+    recipe = read_grid_recipe(said, tiny_sights.QWEN["config"]["vision_config"], "preprocessor_config.json")
+    names = [key.removeprefix("file.") for key in FILES.files if key.startswith("file.")]
+    assert len(names) == 60
+    shapes = set()
+    for name in names:
+        picture = open_picture(FILES[f"file.{name}"].tobytes())
+        found = grid_of(picture, recipe)
+        _, rows, cols = golden[f"grid.{name}"]
+        assert (found.rows, found.cols) == (rows, cols), name
+        wanted = floats(by_rows(golden[f"prepared.{name}"], rows, cols, 2, 4), said).reshape(rows * cols, -1)
+        assert np.abs(wanted.reshape(-1)[:8] - golden[f"first.{name}"]).max() <= 1e-6
+        assert np.abs(found.values - wanted).max() <= 1e-6, name
+        shapes.add((rows, cols))
+    assert len(shapes) >= 10
 
 
 @each
@@ -289,3 +315,65 @@ def test_a_seen_picture_has_one_grid_of_its_tokens():
     one, two = (Seen(0, np.zeros((6, 4), np.float32), grid=grid) for grid in ((2, 3), (3, 2)))
     assert one.digest != two.digest
     assert Request([1, 2], pictures=[Seen(0, np.zeros((1, 4), np.float32))]).pictures[0].shift == 0
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        ({"patch_size": 8}, FormatError, "must be 4, the patch_size of the model's vision_config"),
+        ({"merge_size": 3}, FormatError, "must be 2, the spatial_merge_size"),
+        ({"temporal_patch_size": 1}, FormatError, "must be 2, the temporal_patch_size"),
+        ({"size": {"shortest_edge": 0}}, FormatError, "must be a whole number of pixels"),
+        ({"size": {"shortest_edge": 100, "longest_edge": 50}}, FormatError, "must be at least 100"),
+        ({"size": [1, 2]}, FormatError, "must have shortest_edge and longest_edge"),
+        ({"do_normalize": False}, UnsupportedError, "must be true"),
+    ],
+)
+def test_grids_that_weft_does_not_make_are_refused(tmp_path, change, error, words):
+    model = weft.load(str(tiny_sights.write_folder(tmp_path, "qwen3_vl", change)), context=512)
+    with pytest.raises(error, match=words):
+        model.chat(asked("one"))
+
+
+def test_a_picture_that_is_too_long_for_its_height_is_refused(models):
+    wide = np.zeros((2, 402, 3), np.uint8)
+    with pytest.raises(InputError, match="one side is more than 200 times the other") as caught:
+        models["qwen3_vl"].chat(asked("one", [wide]))
+    assert caught.value.index == 0
+
+
+@pytest.mark.parametrize(
+    "part, change, words",
+    [
+        ("vision_config", {"hidden_size": 30}, "must be a multiple of 4 num_heads"),
+        ("vision_config", {"deepstack_visual_indexes": [2, 0]}, "must be at most 8 layers from 0 to 3, in order"),
+        ("vision_config", {"deepstack_visual_indexes": [4]}, "must be at most 8 layers from 0 to 3, in order"),
+        ("vision_config", {"out_hidden_size": 24}, "must be the hidden_size of the text part, 32"),
+        ("vision_config", {"num_position_embeddings": 24}, "must be a square"),
+        ("text_config", {"rope_parameters": {"mrope_section": [1, 2]}}, "must be three numbers"),
+        ("text_config", {"rope_parameters": {"mrope_interleaved": False}}, "must be true"),
+    ],
+)
+def test_configs_that_weft_does_not_run_are_refused(tmp_path, part, change, words):
+    config = tiny_sights.QWEN["config"]
+    inner = {**config[part], **change}
+    if "rope_parameters" in change:
+        inner["rope_parameters"] = {**config[part]["rope_parameters"], **change["rope_parameters"]}
+    with pytest.raises(UnsupportedError, match=words):
+        weft.load(str(tiny_sights.write_folder(tmp_path, "qwen3_vl", config={part: inner})), context=512).chat(
+            asked("one")
+        )
+
+
+def test_positions_of_a_text_go_on_after_the_larger_side_of_a_picture():
+    pictures = [Seen(2, np.zeros((6, 4), np.float32), grid=(2, 3)), Seen(9, np.zeros((2, 4), np.float32), grid=(2, 1))]
+    wanted = [
+        [0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 6, 8, 9],
+        [0, 1, 2, 2, 2, 3, 3, 3, 5, 6, 7, 8, 9],
+        [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 6, 8, 9],
+    ]
+    assert turns(0, 13, pictures).tolist() == wanted
+    for start in range(13):
+        for stop in range(start + 1, 14):
+            assert turns(start, stop, pictures).tolist() == [row[start:stop] for row in wanted]
+    assert "turns" not in step_vectors([(0, 2, pictures)]) and "turns" in step_vectors([(12, 13, pictures)])

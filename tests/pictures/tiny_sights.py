@@ -88,7 +88,69 @@ PAN = {
     "pan_and_scan_max_num_crops": 3,
     "pan_and_scan_min_ratio_to_activate": 1.2,
 }
-TYPES = {"gemma3": GEMMA}
+QWEN_SPECIAL = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+QWEN_TEXT = {
+    "vocab_size": 256 + len(QWEN_SPECIAL),
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+QWEN_VISION = {
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_heads": 3,
+    "in_channels": 3,
+    "patch_size": 4,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "out_hidden_size": 32,
+    "num_position_embeddings": 25,
+}
+QWEN = {
+    "special": QWEN_SPECIAL,
+    "template": template("<|im_start|>", "<|im_end|>", "<|vision_start|><|image_pad|><|vision_end|>"),
+    "config": {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "model_type": "qwen3_vl",
+        "text_config": {
+            **QWEN_TEXT,
+            "model_type": "qwen3_vl_text",
+            "num_hidden_layers": 3,
+            "head_dim": 12,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10_000.0,
+                "mrope_section": [2, 2, 2],
+                "mrope_interleaved": True,
+            },
+        },
+        "vision_config": {
+            **QWEN_VISION,
+            "model_type": "qwen3_vl_vision",
+            "depth": 4,
+            "deepstack_visual_indexes": [0, 2],
+        },
+        "image_token_id": 260,
+        "video_token_id": 261,
+        "vision_start_token_id": 258,
+        "vision_end_token_id": 259,
+        "eos_token_id": 257,
+        "tie_word_embeddings": False,
+    },
+    "processor": {
+        "image_processor_type": "Qwen2VLImageProcessorFast",
+        "size": {"shortest_edge": 400, "longest_edge": 2000},
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "patch_size": 4,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+    },
+    "picture": 260,
+}
+TYPES = {"gemma3": GEMMA, "qwen3_vl": QWEN}
 
 
 def weights(kind, seed=13):

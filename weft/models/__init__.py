@@ -145,6 +145,9 @@ def text_config(config: Mapping[str, Any], text_type: str) -> dict[str, Any]:
         what = f"must be an object in a {config['model_type']}"
         raise FormatError("config.json", what, field="text_config", given=text)
     outer = {name: config[name] for name in SHARED_BY_PARTS if config.get(name) is not None}
+    vision = config.get("vision_config")
+    deep = vision.get("deepstack_visual_indexes") if isinstance(vision, dict) else None
+    outer |= {"deepstack_layers": len(deep)} if isinstance(deep, list) else {}
     return {**text, **outer, "model_type": text_type}
 
 

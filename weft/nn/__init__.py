@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from weft.nn.pooling import pooled as pooled
     from weft.nn.pooling import vectors as vectors
     from weft.nn.rotary import Rope as Rope
+    from weft.nn.rotary import grid_rope as grid_rope
     from weft.nn.rotary import most_positions as most_positions
     from weft.nn.rotary import rope as rope
     from weft.nn.rotary import rotate as rotate
     from weft.nn.rotary import settled_positions as settled_positions
+    from weft.nn.rotary import turned_by_axes as turned_by_axes
     from weft.nn.scope import Scope as Scope
     from weft.nn.state_space import mamba2 as mamba2
     from weft.nn.step import Step as Step
@@ -64,6 +66,7 @@ _HOMES = {
     "embedding": "layers",
     "gated": "layers",
     "gated_clamped": "layers",
+    "grid_rope": "rotary",
     "layer_norm": "layers",
     "linear": "layers",
     "mamba2": "state_space",
@@ -82,6 +85,7 @@ _HOMES = {
     "take_rows": "layers",
     "tied_linear": "layers",
     "token_inputs": "layers",
+    "turned_by_axes": "rotary",
     "unit_norm": "layers",
     "unsupported": "config",
     "vectors": "pooling",

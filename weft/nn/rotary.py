@@ -7,7 +7,8 @@ are never rotated again, and a result does not depend on how a text was cut into
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -220,6 +221,36 @@ SCALINGS = {
     "longrope": _longrope,
     "proportional": _proportional,
 }
+
+
+def turned_by_axes(rotation: Rope | None, scaling: Mapping[str, Any] | None, sections: Sequence[int]) -> Rope | None:
+    """The rotation with pairs that turn with time, row and column in turns, as many with each as mrope_section of the
+    config says, or `sections` (interleaved multimodal rope). What rows and columns do not take turns with time."""
+    if rotation is None:
+        return None
+    said = scaling or {}
+    given, pairs = said.get("mrope_section", list(sections)), len(rotation.frequencies)
+    if (
+        not isinstance(given, list)
+        or len(given) != 3
+        or not all(type(n) is int and 0 <= 3 * n <= 3 * pairs for n in given)
+    ):
+        what = f"must be three numbers of at most {pairs} pairs"
+        raise UnsupportedError("rope", what, field="mrope_section", given=given)
+    if said.get("mrope_interleaved", True) is not True:
+        raise UnsupportedError("rope", "must be true", field="mrope_interleaved", given=said["mrope_interleaved"])
+    axes = np.zeros(pairs, np.float32)
+    for axis in (1, 2):
+        axes[axis : 3 * given[axis] : 3] = axis
+    return replace(rotation, axes=axes)
+
+
+def grid_rope(dim: int, theta: float = 10_000.0) -> Rope:
+    """The rotation of `dim` channels of patches: half of the pairs turn with rows, the others with columns."""
+    half = dim // 2
+    slow = theta ** -(np.arange(0, half, 2, dtype=np.float64) / half)
+    axes = np.repeat(np.array([1, 2], np.float32), len(slow))
+    return Rope(np.concatenate([slow, slow]).astype(np.float32), name="rope.grid.inv_freq", theta=theta, axes=axes)
 
 
 def rotate(x: Tensor, step: Step, rotation: Rope) -> Tensor:

@@ -48,8 +48,6 @@ def picture_tokens(config: Mapping[str, Any]) -> str | None:
     return getattr(find_module(str(config.get("model_type"))), "PICTURES", None)
 
 
-MOST_DEEP = 8  # hidden states of a tower that go in after layers of the text part
-PARTS = ("hidden", *(f"deep.{index}" for index in range(MOST_DEEP)))
 # What a tower's Config reads of the outer config.
 OUTER = ("projection_dim", "scale_factor", "mm_tokens_per_image")
 
@@ -241,7 +239,8 @@ class TokenTower(Tower):
 
     def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Traced]:
         found = self._programs.module.hidden_states(w, self.config, self._step(trace, facts))
-        return dict(zip(PARTS, found)) if isinstance(found, tuple) else {PARTS[0]: found}
+        states = found if isinstance(found, tuple) else (found,)
+        return {f"deep.{index - 1}" if index else "hidden": one for index, one in enumerate(states)}
 
     @cached_property
     def _hidden(self) -> Executable:
@@ -272,7 +271,8 @@ class TokenTower(Tower):
         """What the text part reads in place of ids, float32 [count, hidden of the text]; then, of towers with deep
         stack, what it adds after its first layers."""
         found = self._hidden.run(self.step_of([picture]).arrays(self._prepared.inputs))
-        return tuple(self._tokens(found[PARTS[part]], picture, part) for part in range(self._parts))
+        names = ["hidden", *(f"deep.{index}" for index in range(self._parts - 1))]
+        return tuple(self._tokens(found[name], picture, part) for part, name in enumerate(names))
 
     def _tokens(self, hidden: np.ndarray, picture: Patched, part: int) -> np.ndarray:
         """The tokens of hidden states of patches."""

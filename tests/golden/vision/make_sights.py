@@ -21,6 +21,8 @@ from PIL import Image, ImageOps
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedTokenizerFast
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pictures")]
@@ -28,11 +30,16 @@ import tiny_eyes  # noqa: E402
 import tiny_sights  # noqa: E402
 from made_with import note_versions  # noqa: E402
 
-SMALL = {"gemma3": {"size": {"height": 8, "width": 8}, "pan_and_scan_min_crop_size": 6}}
+SMALL = {
+    "gemma3": {**tiny_sights.PAN, "size": {"height": 8, "width": 8}, "pan_and_scan_min_crop_size": 6},
+    "qwen3_vl": {"size": {"shortest_edge": 70, "longest_edge": 300}},
+}
 
 
 def processor_of(kind, folder, **changes):
     """The processor of transformers, of the PIL kind."""
+    if kind != "gemma3":
+        return qwen_processor(kind, folder, **changes)
     said = {k: v for k, v in {**tiny_sights.TYPES[kind]["processor"], **changes}.items() if k != "image_processor_type"}
     names = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), extra_special_tokens=names)
@@ -43,6 +50,19 @@ def processor_of(kind, folder, **changes):
         chat_template=tiny_sights.TYPES[kind]["template"],
         image_seq_length=config["mm_tokens_per_image"],
     )
+
+
+def qwen_processor(kind, folder, **changes):
+    said = {k: v for k, v in {**tiny_sights.TYPES[kind]["processor"], **changes}.items() if k != "image_processor_type"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    return WithoutVideos(Qwen2VLImageProcessorPil(**said), tokenizer, chat_template=tiny_sights.TYPES[kind]["template"])
+
+
+class WithoutVideos(Qwen3VLProcessor):
+    """The processor without that of videos, which wants torchvision."""
+
+    def check_argument_for_proper_class(self, argument_name, argument):
+        pass
 
 
 def shapes(kind):
@@ -70,8 +90,9 @@ def prepared(kind, processor):
         arrays[f"prepared.{name}"] = np.asarray(plain, np.uint8)
         assert np.array_equal(arrays[f"prepared.{name}"], plain), name
         arrays[f"first.{name}"] = np.asarray(values.reshape(-1)[:8], np.float32)
-        if "num_crops" in found:
-            arrays[f"crops.{name}"] = np.asarray(found["num_crops"], np.int32)
+        for field, short in (("num_crops", "crops"), ("image_grid_thw", "grid")):
+            if field in found:
+                arrays[f"{short}.{name}"] = np.asarray(found[field], np.int32).reshape(-1)
     return arrays
 
 
@@ -112,7 +133,7 @@ def main(kind):
         model = model.eval()
         processor = processor_of(kind, folder)
         more = {"": {}, **({"pan.": tiny_sights.PAN} if kind == "gemma3" else {})}  # transformers asks at each call
-        arrays |= prepared(kind, processor_of(kind, folder, **{**tiny_sights.PAN, **SMALL[kind]}).image_processor)
+        arrays |= prepared(kind, processor_of(kind, folder, **SMALL[kind]).image_processor) if kind in SMALL else {}
     for i, pixels in enumerate(tiny_eyes.pictures()):
         found = processor.image_processor([Image.fromarray(pixels)], return_tensors="pt")
         arrays[f"picture.{i}"] = features(model, found)
@@ -131,9 +152,12 @@ def main(kind):
 
 
 def features(model, found):
-    """The vectors of a picture."""
+    """The vectors of a picture, then those of the deep stack."""
     found.pop("num_crops", None)
-    return model.model.get_image_features(**found).pooler_output.reshape(-1, 32).numpy()
+    made = model.model.get_image_features(**found)
+    first = made.pooler_output if isinstance(made.pooler_output, torch.Tensor) else made.pooler_output[0]
+    deep = [one[0] for one in getattr(made, "deepstack_features", None) or ()]
+    return torch.cat([first.reshape(-1, 32), *deep]).numpy()
 
 
 if __name__ == "__main__":

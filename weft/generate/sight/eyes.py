@@ -120,9 +120,9 @@ class Eyes:
         for index, given in enumerate(pictures):
             try:
                 picture = open_picture(given, self.limits)
+                look = looking.look(picture, self.tower.count_of, self._decoder.thread_plan.count)
             except WeftError as error:
                 raise error.but(index=index) if error.field == "picture" else error from None
-            look = looking.look(picture, self.tower.count_of, self._decoder.thread_plan.count)
             total += sum(map(self.tower.count_of, look.parts))
             if total >= most:
                 what = f"are more than {total} tokens up to number {index}, and the context has {most}"
