@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from weft.errors import NotFoundError, UnsupportedError
 from weft.frozen import frozen
 from weft.models import PROJECTORS, model_module
-from weft.runtime.checkpoint import Checkpoint, Tensor
-from weft.runtime.tower import unfolded
+from weft.runtime.checkpoint import Checkpoint, Tensor, read_object
+from weft.runtime.tower import picture_tokens, unfolded
 
 if TYPE_CHECKING:
     from weft.weights.files import TensorFile
@@ -73,6 +73,15 @@ def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoi
         raise UnsupportedError("load", what, field="mmproj", advice="give the file that was made for this model")
     token = _token(checkpoint, projector_of(kind, path.name).mark)
     return replace(checkpoint, projector=path, config={**checkpoint.config, "image_token_id": token})
+
+
+def reads_pictures(checkpoint: Checkpoint) -> bool:
+    """Whether a generator has pictures among its tokens."""
+    if checkpoint.projector is not None:
+        return True
+    if checkpoint.format != "safetensors" or not checkpoint.path.is_dir():
+        return False
+    return picture_tokens(read_object(checkpoint.path / "config.json", missing={})) is not None
 
 
 def projector_of(kind: str, file: str) -> Any:

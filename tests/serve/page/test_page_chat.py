@@ -78,7 +78,7 @@ def test_an_adapter_is_asked_for_by_its_name(open_page):
     page.route("**/weft/live", lambda route: route.fulfill(json=live))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body="data: [DONE]\n\n"))
     page.reload()
-    page.get_by_label("Adapter").select_option("law")
+    page.get_by_label("Adapter", exact=True).select_option("law")
     with page.expect_request("**/v1/chat/completions") as request:
         send(page, "hello")
     assert request.value.post_data_json["model"] == "law"

@@ -61,7 +61,7 @@ def test_files_are_sent_with_the_message_and_shown(open_page, tmp_path):
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("photo.png", b"\x89PNG", "photo.png is an image; the models here read text only."),
+        ("photo.png", b"\x89PNG", "photo.png is a picture, and tiny reads text only. No model of this server sees."),
         ("report.docx", b"PK", "save it as PDF or plain text first"),
         ("data.bin", b"ab\0cd", "data.bin is not text"),
         ("empty.txt", b"", "empty.txt is empty."),
@@ -267,7 +267,7 @@ def test_a_preset_is_saved_chosen_and_deleted(open_page):
     page.fill("#system", "Be a pirate.")
     settings(page, temperature=0.9, top_k=5)
     page.get_by_label("Save these settings as a preset").click()
-    page.get_by_label("Name").fill("Pirate")
+    page.get_by_label("Name", exact=True).fill("Pirate")
     page.keyboard.press("Enter")
     until(page, lambda: "Pirate" in page.get_by_label("Preset", exact=True).inner_text(), "it is in the list")
     page.get_by_label("Preset", exact=True).select_option("Model defaults")

@@ -129,6 +129,7 @@ def described(entry: Entry) -> dict[str, Any]:
         "parameters": facts.parameters,
         "quantisation": facts.quantisation,
         "licence": facts.licence,
+        "sees": facts.sees,
         "context": entry.outline.max_tokens,
         "file_bytes": facts.file_bytes,
         "bytes": entry.outline.total_bytes,

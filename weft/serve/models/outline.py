@@ -66,6 +66,7 @@ class Facts:
     quantisation: str = ""
     file_bytes: int = 0
     licence: str = ""
+    sees: bool = False  # a generator reads pictures
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -96,12 +97,13 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     from weft.rerank.classifier import Labels, label_count
     from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
+    from weft.runtime.projector import with_projector
     from weft.weights.sources import locate
 
     if is_classifier(spec.source):
         return _outline_of_head(spec, offline)
     located = locate(spec.source, offline=offline, progress=False)
-    checkpoint = open_checkpoint(model_folder(located.path))
+    checkpoint = with_projector(open_checkpoint(model_folder(located.path)), spec.options.get("mmproj"))
     digest, facts = digest_of(located.path), facts_of(checkpoint, located)
     method = stated_method(checkpoint, located)
     if method == "classifier" and "label" not in spec.options and label_count(checkpoint) > 1:
@@ -167,6 +169,8 @@ def options_for(spec: ModelSpec, kind: str) -> dict[str, Any]:
 
 def facts_of(checkpoint: Checkpoint, located: Located) -> Facts:
     """The facts of a model on this machine; its weights are not read."""
+    from weft.runtime.projector import reads_pictures
+
     weights: Counter[str] = Counter()
     for tensor in checkpoint.tensors.values():
         dtype = tensor.view.dtype
@@ -182,6 +186,7 @@ def facts_of(checkpoint: Checkpoint, located: Located) -> Facts:
         quantisation=_file_type(given) or most.upper(),
         file_bytes=sum(file.size for file in checkpoint.files),
         licence=_licence(checkpoint, located),
+        sees=reads_pictures(checkpoint),
         sizes={name: value for name, value in sizes.items() if isinstance(value, int)},
     )
 

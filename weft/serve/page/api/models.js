@@ -6,7 +6,7 @@ import { getJson } from "./client.js";
  * A model. `bytes` is the memory it takes when loaded, `fileBytes` its size on disk; `sampling` are the settings that a
  * request gets which leaves them unset, `source` says where these come from.
  * @typedef {{name: string, kind: "generate"|"embed"|"rerank", state: string, bytes: number, fileBytes: number,
- *   context: number, parameters: number, quantisation: string, family: string, licence: string, adapters: string[],
+ *   sees: boolean, context: number, parameters: number, quantisation: string, family: string, licence: string, adapters: string[],
  *   sampling: Record<string, number>, source: string}} Model
  */
 
@@ -26,6 +26,15 @@ export const serverFacts = () => server;
 export const modelNamed = (name) => models.find((model) => model.name === name || model.adapters.includes(name));
 
 export const stateOf = (name) => modelNamed(name)?.state ?? "";
+
+/** Why a model gets no pictures, as the end of a sentence and what to do; "" for one that sees. */
+export function blindWords(name) {
+  const model = modelNamed(name);
+  if (model?.sees) return "";
+  const others = models.filter(({ sees, kind }) => sees && kind === "generate").map((one) => one.name);
+  const advice = others.length ? `Choose a model that sees: ${others.join(", ")}.` : "No model of this server sees.";
+  return `${model?.name ?? "the model"} reads text only. ${advice}`;
+}
 
 /** What a choice says that has no models to offer. */
 export const noModels = (words) => (known ? words : "Connecting…");
@@ -47,6 +56,7 @@ function read(model) {
     state: text(model.state),
     bytes: number(model.bytes),
     fileBytes: number(model.file_bytes),
+    sees: model.sees === true,
     context: number(model.context),
     parameters: number(model.parameters),
     quantisation: text(model.quantisation),

@@ -1,16 +1,18 @@
-// Files beside the message that is being written: chosen, dropped or pasted, read at once, and shown as chips.
+// Files and pictures beside the message that is being written: chosen, dropped or pasted, read at once, and shown.
 
 import { openDialog } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { icon, iconButton } from "../ui/icons.js";
 import { whole } from "../ui/numbers.js";
 import { toast } from "../ui/toast.js";
+import { isPicture, PICTURES, readPicture } from "../files/pictures.js";
 import { ACCEPTED, FileError, readFile } from "../files/read.js";
 
 const MOST = 10;
 
-/** A file as a chip; a click shows the text that the model gets. */
+/** A file as a chip, a picture as a small one of it; a click shows what the model gets. */
 export function fileChip(file, remove = null) {
+  if (file.picture) return pictureChip(file, remove);
   const count = file.text.length;
   const size = count === 1 ? "1 character" : `${whole(count)} characters`;
   const open = h(
@@ -23,21 +25,48 @@ export function fileChip(file, remove = null) {
   return h("li", { class: "chip" }, open, remove && iconButton("close", `Remove ${file.name}`, remove, { class: "small" }));
 }
 
+function pictureChip(file, remove) {
+  const label = `Show ${file.name}, ${file.note}`;
+  const shown = h("img", { src: file.picture, alt: "", draggable: "false" });
+  const open = h("button", {
+    type: "button",
+    class: "chip-picture",
+    title: label,
+    "aria-label": label,
+    on: { click: () => showPicture(file) },
+  }, shown);
+  const close = remove && iconButton("close", `Remove ${file.name}`, remove, { class: "small" });
+  return h("li", { class: "chip picture" }, open, close);
+}
+
+function showPicture(file) {
+  const words = h("p", {}, file.note);
+  const large = h("img", { class: "file-picture", src: file.picture, alt: file.name });
+  return openDialog(file.name, [words, large], [{ label: "Close", value: "ok", kind: "primary" }], "wide");
+}
+
 function showFile(file) {
   const text = h("pre", { class: "file-text", tabindex: 0 }, file.text);
   const words = h("p", {}, "This is the text that the model reads.");
   return openDialog(file.name, [words, text], [{ label: "Close", value: "ok", kind: "primary" }], "wide");
 }
 
-/** @param {() => void} changed  called when a file was added or removed */
-export function makeAttachments(changed) {
+/**
+ * @param {() => void} changed  called when a file was added or removed
+ * @param {() => string} blind  why no picture can be attached now; "" where the model sees
+ */
+export function makeAttachments(changed, blind) {
   /** @type {import("./conversation.js").File[]} */
   let files = [];
   let reading = 0;
   const list = h("ul", { class: "chips", "aria-label": "Attached files", hidden: true });
   const input = h("input", { type: "file", multiple: true, accept: ACCEPTED, hidden: true, "aria-label": "Files" });
-  const button = iconButton("clip", "Attach files", () => input.click(), { class: "attach" });
+  const button = iconButton("clip", "Attach files", () => choose(), { class: "attach" });
 
+  function choose() {
+    input.accept = blind() ? ACCEPTED : `${PICTURES},${ACCEPTED}`;
+    input.click();
+  }
   function show() {
     const waiting = reading ? [h("li", { class: "chip reading", role: "status" }, "Reading…")] : [];
     list.replaceChildren(...files.map((file, i) => fileChip(file, () => remove(i))), ...waiting);
@@ -58,7 +87,9 @@ export function makeAttachments(changed) {
       reading += 1;
       show();
       try {
-        files.push(await readFile(file));
+        const picture = isPicture(file);
+        if (picture && blind()) throw new FileError(`${file.name} is a picture, and ${blind()}`);
+        files.push(await (picture ? readPicture : readFile)(file));
       } catch (error) {
         toast(error instanceof FileError ? error.message : `${file.name} could not be read: ${error.message}`);
       }

@@ -2,6 +2,7 @@
 
 import { h } from "../ui/dom.js";
 import { icon, iconButton } from "../ui/icons.js";
+import { blindWords } from "../api/models.js";
 import { makeAttachments } from "./attachments.js";
 import { makeMeter } from "./context.js";
 
@@ -39,7 +40,7 @@ export function makeComposer({ send, stop, sendNext, unqueue }, current) {
   const attachments = makeAttachments(() => {
     fit();
     meter?.update();
-  });
+  }, () => blindWords(current().model));
   const draft = () => ({ content: area.value, files: attachments.files() });
   const meter = makeMeter(current, draft);
   const form = h(

@@ -4,7 +4,7 @@ import { postJson } from "../api/client.js";
 import { modelNamed } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { whole } from "../ui/numbers.js";
-import { toolsOf, wireMessages } from "./request.js";
+import { toolsOf, wireMessages, withoutPictures } from "./request.js";
 
 const WAIT_MS = 350;
 const LETTERS_PER_TOKEN = 4; // an estimate, for models that are not loaded
@@ -74,7 +74,7 @@ export function makeMeter(current, draft) {
     if (!model?.context) return;
     const { content, files } = draft();
     const more = content.trim() || files.length ? [{ role: "user", content, files }] : [];
-    const messages = [...one.messages.slice(one.dropped), ...more];
+    const { messages, pictures } = withoutPictures([...one.messages.slice(one.dropped), ...more]);
     const wire = wireMessages(one, messages);
     let tokens = wire.length ? null : 0;
     if (tokens === null && model.state === "ready") {
@@ -83,14 +83,15 @@ export function makeMeter(current, draft) {
     if (mine !== asked) return;
     const exact = tokens !== null;
     const letters = wire.reduce((sum, message) => sum + message.content.length, 0);
-    show(tokens ?? Math.ceil(letters / LETTERS_PER_TOKEN), exact, model.context);
+    show(tokens ?? Math.ceil(letters / LETTERS_PER_TOKEN), exact, model.context, pictures);
   }
 
-  function show(tokens, exact, context) {
+  function show(tokens, exact, context, pictures) {
     const share = tokens / context;
     bar.style.width = `${Math.min(share, 1) * 100}%`;
     element.dataset.state = share >= 1 ? "full" : share >= NEARLY ? "nearly" : "";
-    words.textContent = `${exact ? "" : "about "}${whole(tokens)} of ${whole(context)} tokens`;
+    words.textContent = `${exact ? "" : "about "}${whole(tokens)} of ${whole(context)} tokens` +
+      (pictures ? `, and ${pictures === 1 ? "a picture" : `${pictures} pictures`}` : "");
     element.title = share >= 1
       ? "The context is full. The oldest messages have to be left out."
       : "How much of the model's context the conversation and the next message take";

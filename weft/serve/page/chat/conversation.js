@@ -1,6 +1,8 @@
 // What a conversation is, and how one is read that may come from a file or an older page: parts that do not fit are left
 // out.
 
+import { pictureUrl } from "../files/pictures.js";
+
 /**
  * A token: its text, its log probability, and the likeliest tokens in its place with theirs.
  * @typedef {[string, number, [string, number][]]} Token
@@ -10,8 +12,8 @@
  * to go on reading after a lost connection; `full` marks an error because the context is full.
  * @typedef {{content: string, reasoning: string, calls: Call[], tokens: Token[], model: string, finish: string,
  *   error: string, full: boolean, count: number, seconds: number, first: number, stream: string, event: number}} Reply
- * A file as the model reads it; `note` says what was left out.
- * @typedef {{name: string, text: string, note: string}} File
+ * A file as the model reads it: its text, or the data: URL of a picture; `note` says what was left out.
+ * @typedef {{name: string, text: string, note: string, picture?: string}} File
  * @typedef {{role: "user", content: string, files: File[]} | {role: "assistant", replies: Reply[], shown: number}
  *   | {role: "tool", results: {name: string, content: string}[]}} Message
  * @typedef {{temperature: number|null, top_p: number|null, top_k: number|null, min_p: number|null,
@@ -134,7 +136,10 @@ export function readSettings(raw) {
 
 /** Also takes the messages of the OpenAI shape: an assistant's `content` is one reply. */
 function readMessage(raw) {
-  if (raw?.role === "user") return { role: "user", content: textOfParts(raw.content), files: readFiles(raw.files) };
+  if (raw?.role === "user") {
+    const files = [...readFiles(raw.files), ...picturesOfParts(raw.content)];
+    return { role: "user", content: textOfParts(raw.content), files };
+  }
   if (raw?.role === "tool") return readResults(raw);
   if (raw?.role !== "assistant") return null;
   const replies = asList(raw.replies).length
@@ -152,12 +157,16 @@ function readMessage(raw) {
 const textOfParts = (content) =>
   Array.isArray(content) ? content.map((part) => asText(part?.text ?? part)).filter(Boolean).join("\n") : asText(content);
 
+/** The pictures of a list of parts in the OpenAI shape. */
+const picturesOfParts = (content) =>
+  asList(content).map((part) => pictureUrl(part?.image_url?.url)).filter(Boolean).slice(0, MAX_FILES)
+    .map((picture, i) => ({ name: `picture ${i + 1}`, text: "", note: "", picture }));
+
 const readFiles = (raw) =>
-  asList(raw).slice(0, MAX_FILES).filter((file) => file?.name).map((file) => ({
-    name: asText(file.name),
-    text: asText(file.text),
-    note: asText(file.note),
-  }));
+  asList(raw).slice(0, MAX_FILES).filter((file) => file?.name).map((file) => {
+    const picture = pictureUrl(file.picture);
+    return { name: asText(file.name), text: asText(file.text), note: asText(file.note), ...(picture && { picture }) };
+  });
 
 function readResults(raw) {
   const results = asList(raw.results).map((result) => ({ name: asText(result?.name), content: asText(result?.content) }));

@@ -32,10 +32,24 @@ function parsed(text) {
   }
 }
 
-/** What a message of the user sends: its files first, then what was written. */
+/** What a message of the user sends: its pictures and files first, then what was written; a text where it has none. */
 export function sentContent({ content, files }) {
-  const blocks = files.map(({ name, text }) => `[File: ${name}]\n${text.trimEnd()}\n[End of ${name}]`);
-  return [...blocks, content].filter(Boolean).join("\n\n");
+  const read = files.filter(({ picture }) => !picture);
+  const blocks = read.map(({ name, text }) => `[File: ${name}]\n${text.trimEnd()}\n[End of ${name}]`);
+  const text = [...blocks, content].filter(Boolean).join("\n\n");
+  if (read.length === files.length) return text;
+  const pictures = files.filter(({ picture }) => picture).map(({ picture }) => ({
+    type: "image_url",
+    image_url: { url: picture },
+  }));
+  return text ? [...pictures, { type: "text", text }] : pictures;
+}
+
+/** Messages without their pictures, and how many there were. */
+export function withoutPictures(messages) {
+  const pictures = messages.flatMap(({ files }) => files ?? []).filter(({ picture }) => picture).length;
+  const left = messages.map((one) => one.files ? { ...one, files: one.files.filter(({ picture }) => !picture) } : one);
+  return { messages: pictures ? left : messages, pictures };
 }
 
 /**

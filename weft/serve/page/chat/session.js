@@ -1,5 +1,6 @@
 // The conversation that is open and what can be done with it: open, start, send, edit, regenerate, continue, undo.
 
+import { blindWords } from "../api/models.js";
 import { recallJson, remember } from "../ui/memory.js";
 import { toast } from "../ui/toast.js";
 import { oldestThatFits } from "./context.js";
@@ -56,7 +57,7 @@ export class Session {
       this.listener.changed();
       return true;
     }
-    if (!this.#ready()) return false;
+    if (!this.#ready(files)) return false;
     one.messages.push({ role: "user", content, files });
     this.#reply();
     return true;
@@ -65,7 +66,7 @@ export class Session {
   /** Send the message that waits longest. */
   sendNext() {
     const one = this.current;
-    if (!one.queue.length || !this.#ready()) return;
+    if (!one.queue.length || !this.#ready(one.queue[0].files)) return;
     one.messages.push({ role: "user", ...one.queue.shift() });
     this.#reply();
   }
@@ -165,10 +166,18 @@ export class Session {
     this.listener.shown();
   }
 
-  #ready() {
+  /** Whether the next request has pictures: those of the conversation and of the `files` of its next message. */
+  #hasPictures(files) {
+    const { messages, dropped } = this.current;
+    return [...messages.slice(dropped), { files }].some((one) => one.files?.some(({ picture }) => picture));
+  }
+
+  #ready(files = []) {
     const { model, settings } = this.current;
     if (!model) toast("There is no model to talk to.");
-    else if (settings.json && parseSchema(settings.schema).error) {
+    else if (this.#hasPictures(files) && blindWords(model)) {
+      toast(`The conversation has pictures, and ${blindWords(model)}`);
+    } else if (settings.json && parseSchema(settings.schema).error) {
       toast("The JSON schema is not valid; the settings say where.");
     } else if (!settings.json && parseTools(settings.tools).error) {
       toast("The list of tools is not valid; the settings say where.");

@@ -60,7 +60,7 @@ function section(message) {
   const user = message.role === "user";
   const who = user ? "You" : shownReply(message).model || "Assistant";
   const calls = user ? [] : shownReply(message).calls.map(([name, text]) => `Calls \`${name}\`\n\n${fenced(text, "json")}`);
-  const files = user ? message.files.map(({ name }) => `File: ${name}`) : [];
+  const files = user ? message.files.map(({ name, picture }) => `${picture ? "Picture" : "File"}: ${name}`) : [];
   return `**${who}**\n\n${[...files, contentOf(message), ...calls].filter(Boolean).join("\n\n")}`;
 }
 
