@@ -20,16 +20,25 @@ from weft.backends.base import (
     check_bindings,
     fixed,
 )
+from weft.backends.webgpu import experts, recurrent  # noqa: F401 — their shaders are launched by name
+from weft.backends.webgpu.adapters import GpuAdapterPacker, GpuAdapterTable, table_from
 from weft.backends.webgpu.device import Device, open_device
 from weft.backends.webgpu.executable import GpuExecutable
-from weft.backends.webgpu.fuse import MOST_JOINED
+from weft.backends.webgpu.fuse import MOST_JOINED, grouped, plain_product
 from weft.backends.webgpu.launch import supports
 from weft.backends.webgpu.shader import FOLDER
-from weft.backends.webgpu.states import GpuStates, layer_array, layer_from, page_bytes
+from weft.backends.webgpu.states import (
+    GpuStates,
+    SlotLayer,
+    layer_array,
+    layer_from,
+    slots_array,
+    slots_from,
+    state_bytes,
+)
 from weft.backends.webgpu.top import KEPT
-from weft.backends.webgpu.weights import ROWS, VECTOR, DeviceWeight, GpuWeights, upload
+from weft.backends.webgpu.weights import ROWS, STACK, VECTOR, DeviceWeight, GpuWeights, upload
 from weft.dtype import DType
-from weft.errors import UnsupportedError
 from weft.graph.program import Program
 from weft.ops.state import AdapterArray, KvArray, SlotArray
 
@@ -63,14 +72,19 @@ class GpuBackend(Backend):
         return GpuExecutable(self.device, program, {**bound, **states})
 
     def layouts(self, program: Program) -> tuple[WantedWeight, ...]:
-        """ "rows" of matrices that are multiplied or looked up, in their own type; all others are floats."""
-        rows = {str(instr.inputs[READ_IN_ROWS[instr.op]]) for instr in program.body if instr.op in READ_IN_ROWS}
+        """ "rows" of matrices that are multiplied or looked up, in their own type, also as a "stack"; all others are
+        floats."""
+        kinds = {
+            str(instr.inputs[READ_IN_ROWS[instr.op]]): STACK if instr.op == "matmul" and grouped(instr) else ROWS
+            for instr in program.body
+            if instr.op in READ_IN_ROWS
+        }
         together = _together(program)
         return tuple(
             WantedWeight(
                 value.name,
                 fixed(value.shape),
-                f"{ROWS if value.name in rows else VECTOR}:{value.dtype.name}{together.get(value.name, '')}",
+                f"{kinds.get(value.name, VECTOR)}:{value.dtype.name}{together.get(value.name, '')}",
             )
             for value in program.weights
         )
@@ -79,11 +93,12 @@ class GpuBackend(Backend):
         return GpuWeights(self.device)
 
     def state_bytes(self, wanted: Sequence[WantedState]) -> tuple[int, int]:
-        return page_bytes(wanted), 0
+        return state_bytes(wanted)
 
     def page_limit(self, wanted: Sequence[WantedState]) -> int | None:
         """A layer's pages are one buffer."""
-        return min((self.device.largest_buffer // page_bytes([one]) for one in wanted), default=None)
+        largest = self.device.largest_buffer
+        return min((largest // state_bytes([one])[0] for one in wanted if one.kind == "kv"), default=None)
 
     @property
     def memory(self) -> tuple[int, str] | None:
@@ -93,20 +108,21 @@ class GpuBackend(Backend):
         return self.device.bandwidth(nbytes)
 
     def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
-        return GpuStates(self.device, wanted, pages)
+        return GpuStates(self.device, wanted, pages, slots)
 
     def state_from(self, array: KvArray | SlotArray | AdapterArray) -> Any:
-        assert isinstance(array, KvArray)
-        return layer_from(self.device, array)
+        if isinstance(array, AdapterArray):
+            return table_from(self.device, array)
+        return layer_from(self.device, array) if isinstance(array, KvArray) else slots_from(self.device, array)
 
     def state_to_array(self, state: Any) -> KvArray | SlotArray:
-        return layer_array(state)
+        return slots_array(state) if isinstance(state, SlotLayer) else layer_array(state)
 
     def adapter_table(self, wanted: WantedTable) -> AdapterTable:
-        raise UnsupportedError("gpu", "adapters do not run on this backend yet", advice="use device cpu")
+        return GpuAdapterTable(self.device, wanted)
 
     def adapter_packer(self) -> AdapterPacker:
-        raise UnsupportedError("gpu", "adapters do not run on this backend yet", advice="use device cpu")
+        return GpuAdapterPacker()
 
     @property
     def key(self) -> str:
@@ -128,7 +144,7 @@ def _together(program: Program) -> dict[str, str]:
     """For weights that products of the same operand read, what their layouts end with: see weights.py."""
     found: dict[str, list[str]] = {}
     for instr in program.body:
-        weight = program.table[str(instr.inputs[1])] if instr.op == "matmul" else None
+        weight = program.table[str(instr.inputs[1])] if plain_product(instr) else None
         if weight is None or weight.kind != "weight" or len(weight.shape) != 2:
             continue
         if len(program.readers[weight.name]) == 1:

@@ -144,13 +144,21 @@ class Device:
         """Bytes free on the device and where the number comes from; None where they are the machine's."""
         return free_memory(self.adapter.name, self.adapter.kind, self.used_bytes)
 
-    def buffer(self, nbytes: int, what: str, *, data: Any = None, readable: bool = False) -> Buffer:
-        """Memory on the device: zeros, or these bytes. MemoryPlanError where it is more than one binding can have."""
+    def buffer(
+        self, nbytes: int, what: str, *, data: Any = None, data_of: Buffer | None = None, readable: bool = False
+    ) -> Buffer:
+        """Memory on the device: zeros, or these bytes, or those of a smaller buffer and zeros. MemoryPlanError where it
+        is more than one binding can have."""
         size = max(16, -(-nbytes // 16) * 16)
         if size > self.largest_buffer:
             given = f"{size:,} bytes; {self.adapter.name} allows {self.largest_buffer:,} in one piece"
             raise MemoryPlanError("gpu", f"{what} is too large for the device: {given}", advice="use a smaller batch")
-        return Buffer(self, size, data, readable)
+        made = Buffer(self, size, data, readable)
+        if data_of is not None:
+            encoder = self.native.create_command_encoder()
+            encoder.copy_buffer_to_buffer(data_of.native, 0, made.native, 0, data_of.nbytes)
+            self.queue.submit([encoder.finish()])
+        return made
 
     @cached_property
     def native_half(self) -> bool:

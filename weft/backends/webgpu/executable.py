@@ -90,6 +90,8 @@ class GpuExecutable(Executable):
         self._times = np.array([0 if one.times is BLOCKS else one.times for one in self._launches], np.int64)
         self._split = np.array([-1 if one.split is None else one.split for one in self._launches], np.int64)
         self._params = device.buffer(max(1, len(self._launches)) * PARAMS_BYTES, "parameters")
+        self._tables = [bound[value.name] for value in program.tables]
+        self._bound_tables: list[Buffer] = [table.buffer for table in self._tables]
         self._arena: Buffer | None = None
         self._groups: list[Any] = []  # bind groups, of this arena
         self._sizes: Step | None = None  # that the parameters are for
@@ -178,7 +180,7 @@ class GpuExecutable(Executable):
 
     def _prepared(self, step: Step) -> Buffer:
         """The arena, large enough, and parameters for a step of these sizes."""
-        if self._sizes == step and self._arena is not None:
+        if self._sizes == step and self._arena is not None and self._same_tables():
             return self._arena
         self._sizes = None  # until all is there
         wanted = _at(self._places.end, step)
@@ -190,11 +192,12 @@ class GpuExecutable(Executable):
         if self._arena is None or self._arena.nbytes < whole:
             self._arena, self._groups, self._plan, self._ready = None, [], None, None  # freed first
             arena = self._device.buffer(whole, "the working memory of a step")
-            self._groups = [
-                self._device.bind(shader.written, arena, self._params, launch.buffers)
-                for launch, (shader, _) in zip(self._launches, self._pipelines)
-            ]
+            self._groups = []
             self._arena = arena
+        tables = [table.buffer for table in self._tables]
+        if not self._groups or not self._same_tables():
+            self._groups, self._plan, self._ready = self._bind(self._arena), None, None
+            self._bound_tables = tables
         size = wanted - _at(self._places.outputs_start, step)
         size = self._top_of(step.top).nbytes(self._rows(step)) if step.top else size
         if self._staged is None or self._staged.nbytes < size:
@@ -204,6 +207,17 @@ class GpuExecutable(Executable):
         self._params.write(0, numbers.astype(np.uint32))
         self._sizes = step
         return self._arena
+
+    def _same_tables(self) -> bool:
+        """Whether no table of adapters has another buffer than the bind groups."""
+        return all(table.buffer is bound for table, bound in zip(self._tables, self._bound_tables))
+
+    def _bind(self, arena: Buffer) -> list[Any]:
+        """Bind groups of all launches."""
+        return [
+            self._device.bind(shader.written, arena, self._params, [_buffer(one) for one in launch.buffers])
+            for launch, (shader, _) in zip(self._launches, self._pipelines)
+        ]
 
     def _joined(self, inputs: Mapping[str, Any], step: Step) -> np.ndarray:
         """All inputs as the arena has them, until the next step."""
@@ -264,6 +278,12 @@ class GpuExecutable(Executable):
             size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
             found[value.name] = data[first : first + size].view(kind).reshape(shape)
         return found
+
+
+def _buffer(one: Any) -> Buffer:
+    """Of a launch's buffers, one; a table of adapters has another when it has grown."""
+    found: Buffer = one if isinstance(one, Buffer) else one.buffer
+    return found
 
 
 def _at(form: Dim, step: Step) -> int:

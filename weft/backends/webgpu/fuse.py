@@ -125,7 +125,7 @@ class Fusing:
     def _alone(self, product: Instr) -> bool:
         """Whether a product's weight is in one piece."""
         weight = self._bound.get(str(product.inputs[1]))
-        return weight is not None and len(weight.parts) == 1
+        return weight is not None and len(weight.parts) == 1 and not grouped(product)
 
     def _rows(self, product: Instr) -> Rows:
         (part,) = self._bound[str(product.inputs[1])].parts
@@ -151,7 +151,7 @@ class Fusing:
         for mine, other in ((y, x), (x, y)):
             at = self._program.writer.get(mine, -1)
             unit = self._units.get(at)
-            if unit is None or unit.instr.op != "matmul" or unit.also or self._program.only_reader(mine) != index:
+            if unit is None or not plain_product(unit.instr) or unit.also or self._program.only_reader(mine) != index:
                 continue
             known = self._program.writer.get(other, -1) < at
             operand = self._region(str(unit.instr.inputs[0]))
@@ -194,7 +194,7 @@ class Fusing:
         if self._program.table[source].kind not in ("buffer", "input"):
             return
         result = instr.outputs[-1]
-        products = [at for at, one in self._units.items() if one.instr.op == "matmul" and one.instr.inputs[0] == result]
+        products = [at for at, one in self._units.items() if plain_product(one.instr) and one.instr.inputs[0] == result]
         inside = {id(each) for at in products for each in (self._units[at].instr, *self._units[at].also)}
         readers = [self._program.body[at] for at in self._program.readers[result]]
         if (
@@ -219,6 +219,15 @@ class Fusing:
         if last.op == "add_rms_norm":
             return last.outputs[:1]
         return tuple(one.outputs[0] for one in (unit.instr, *unit.also))
+
+
+def grouped(product: Instr) -> bool:
+    """Whether the rows of a product have matrices of a stack."""
+    return len(product.inputs) > 3 and product.inputs[3] is not None
+
+
+def plain_product(instr: Instr) -> bool:
+    return instr.op == "matmul" and not grouped(instr)
 
 
 def launches(unit: Unit, call: Any) -> Iterator[Launch]:

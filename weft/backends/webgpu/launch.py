@@ -152,9 +152,8 @@ def supports(op: str, dtypes: Sequence[DType]) -> bool:
     if not dtypes:
         return True
     names = [one.name for one in dtypes]
-    if op in ("matmul", "embedding"):
-        # Groups of rows have integers as their last operand.
-        return names[0] in ("f32", "i32") and not (op == "matmul" and "i32" in names)
+    if op in ("matmul", "embedding", "causal_conv"):
+        return names[0] in ("f32", "i32")
     if op == "attention":
         return all(name in ("f32", "i32", "f16", "bf16") for name in names)
     if (op == "rope_table" and len(names) > 2) or (op == "attention_paged" and names.count("i32") > 3):

@@ -67,10 +67,19 @@ class Norm:
 
 
 @frozen(eq=False)
+class Groups:
+    """Where the rows of each matrix of a stack begin [matrices + 1]."""
+
+    starts: Form
+    matrices: int
+
+
+@frozen(eq=False)
 class Multiply:
     """act(x Wᵀ + b): W in several buffers, or several matrices in one, each with its own result [rows, width].
 
-    `paired`: W is a gate and what it lets through, one after another, and the result is act(gate) * up.
+    `paired`: W is a gate and what it lets through, one after another, and the result is act(gate) * up. `groups`: W is
+    a stack of matrices, of which every row has its own.
     """
 
     x: Form
@@ -85,6 +94,7 @@ class Multiply:
     paired: bool = False
     residual: Form | None = None
     norm: Norm | None = None
+    groups: Groups | None = None
 
     def launches(self, products: Sequence[Product]) -> Iterator[Launch]:
         defines: Defines = (("DTYPE", self.stored), ("ACTIVATION", self.activation), ("BIAS", str(len(self.bias))))
@@ -102,11 +112,32 @@ class Multiply:
             places["residual"] = self.residual
         for part in self.parts:
             here = places | {"start": part.start, "first": part.first, "cols": part.rows}
+            if self.groups is not None:
+                yield from self._grouped(products, part, (*defines, ("GROUPS", "1")), here | {"cols": width})
+                continue
             for product in products:
                 extra, normed, beside = self._beside(product)
                 given = (defines + product.defines + normed, here | extra, (part.buffer, *self.bias, *beside))
                 times = -(-part.rows // product.columns)
                 yield Launch(product.shader, *given, self.rows, product.rows, times, product.least, product.most)
+
+    def _grouped(
+        self, products: Sequence[Product], part: Rows, defines: Defines, places: dict[str, Any]
+    ) -> Iterator[Launch]:
+        """For the matrices of a stack in one buffer. How many rows each of them has is not known here: each has tiles
+        of its own, at most one more than its share, and the shader is chosen by the mean."""
+        assert self.groups is not None
+        (_, width), count = self.results[0], self.groups.matrices
+        matrices = part.rows // width
+        here = places | {"starts": self.groups.starts, "matrices": matrices, "from_matrix": part.first // width}
+        for product in products:
+            more = 0 if product.shader == "matmul_row" else product.rows * matrices
+            least = (product.least - 1) * count + 1 + more if product.least else 0
+            most = min(MANY, product.most * count + more)
+            extra, _, _ = self._beside(product)
+            given = (defines + product.defines, here | extra, (part.buffer, *self.bias))
+            items, times = self.rows + more, -(-width // product.columns)
+            yield Launch(product.shader, *given, items, product.rows, times, least, most)
 
     def _beside(self, product: Product) -> tuple[dict[str, Any], Defines, tuple[Any, ...]]:
         """Parameters, definitions and buffers that only this shader has."""
@@ -134,7 +165,8 @@ def multiply(call: Call) -> Multiply:
         weight.stored,
         weight.stride,
         weight.parts,
-        ((call.out(), call.shape(1)[0]),),
+        ((call.out(), call.shape(1)[-2]),),
         (call.vector(2),) if call.given(2) else (),
         call.attrs["activation"],
+        groups=Groups(call.at(3), call.shape(1)[0]) if call.given(3) else None,
     )

@@ -1,7 +1,8 @@
-"""The states of a model on the device: a buffer for each layer, with pages as lib/pages.wgsl has them."""
+"""The states of a model on the device: a buffer for each layer, with pages as lib/pages.wgsl has them, or slots."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,7 @@ from weft.backends.base import States, WantedState
 from weft.backends.webgpu.device import Device
 from weft.backends.webgpu.launch import PER_WORD, WORD
 from weft.dtype import bf16_to_f32, dtype, f32_to_bf16
-from weft.errors import UnsupportedError
-from weft.ops.state import PAGE, KvArray
+from weft.ops.state import PAGE, KvArray, SlotArray, slot_shape
 
 NUMPY = {"f32": np.float32, "f16": np.float16, "i8": np.int8}
 
@@ -22,13 +22,15 @@ def page_words(kind: str, heads: int, dim: int) -> int:
     return heads * (2 * PAGE * -(-dim // PER_WORD[kind]) + (2 * PAGE if kind == "i8" else 0))
 
 
-def page_bytes(wanted: Sequence[WantedState]) -> int:
-    """Of one page, all layers together. UnsupportedError where a state is not of keys and values."""
-    for state in wanted:
-        if state.kind != "kv":
-            what = f"{state.kind} states do not run on a GPU yet"
-            raise UnsupportedError("gpu", what, field="state", given=state.name, advice="use device cpu")
-    return sum(WORD * page_words(state.dtype, *state.shape) for state in wanted)
+def slot_words(kind: str, shape: tuple[int, ...]) -> int:
+    """Words of one slot of one layer."""
+    return math.prod(slot_shape(kind, shape))
+
+
+def state_bytes(wanted: Sequence[WantedState]) -> tuple[int, int]:
+    """Of one page and of one slot, all layers together."""
+    pages = sum(WORD * page_words(state.dtype, *state.shape) for state in wanted if state.kind == "kv")
+    return pages, sum(WORD * slot_words(state.kind, state.shape) for state in wanted if state.kind != "kv")
 
 
 class KvLayer:
@@ -42,25 +44,39 @@ class KvLayer:
         self.buffer = device.buffer(max(1, pages) * self.page_bytes, f"the KV cache of layer {wanted.name}")
 
 
-class GpuStates(States):
-    """All layers; a page as bytes is what the device has."""
+class SlotLayer:
+    """The slots of one layer: a state for each sequence."""
 
-    def __init__(self, device: Device, wanted: Sequence[WantedState], pages: int) -> None:
-        page_bytes(wanted)
-        layers = {state.name: KvLayer(device, state, pages) for state in wanted}
-        super().__init__(layers, {state.name: state.kind for state in wanted}, pages, 0)
+    def __init__(self, device: Device, wanted: WantedState, slots: int) -> None:
+        self.kind, self.shape = wanted.kind, wanted.shape
+        self.slots = slots
+        self.slot_bytes = WORD * slot_words(self.kind, self.shape)
+        self.buffer = device.buffer(max(1, slots) * self.slot_bytes, f"the recurrent state of layer {wanted.name}")
+
+
+class GpuStates(States):
+    """All layers; a page or slot as bytes is what the device has."""
+
+    def __init__(self, device: Device, wanted: Sequence[WantedState], pages: int, slots: int) -> None:
+        layers = {
+            state.name: KvLayer(device, state, pages) if state.kind == "kv" else SlotLayer(device, state, slots)
+            for state in wanted
+        }
+        super().__init__(layers, {state.name: state.kind for state in wanted}, pages, slots)
         self._device = device
 
     def part_bytes(self, layer: Any, what: str) -> int:
-        return layer.page_bytes
+        size: int = layer.page_bytes if what == "page" else layer.slot_bytes
+        return size
 
     def read_part(self, layer: Any, what: str, index: int, out: memoryview) -> None:
+        size = self.part_bytes(layer, what)
         with self._device.lock:
-            out[:] = layer.buffer.read(index * layer.page_bytes, layer.page_bytes)
+            out[:] = layer.buffer.read(index * size, size)
 
     def write_part(self, layer: Any, what: str, index: int, data: memoryview) -> None:
         with self._device.lock:
-            layer.buffer.write(index * layer.page_bytes, bytes(data))
+            layer.buffer.write(index * self.part_bytes(layer, what), bytes(data))
 
     def copy_page(self, source: int, target: int) -> None:
         """On the device."""
@@ -82,6 +98,19 @@ def layer_from(device: Device, array: KvArray) -> KvLayer:
         parts += [array.key_scale.astype("f4").view("u4"), array.value_scale.astype("f4").view("u4")]
     layer.buffer.write(0, np.ascontiguousarray(np.concatenate(parts, axis=-1)))
     return layer
+
+
+def slots_from(device: Device, array: SlotArray) -> SlotLayer:
+    """The device's own slots with these contents."""
+    layer = SlotLayer(device, WantedState("state", array.kind, "f32", array.shape), len(array.values))
+    layer.buffer.write(0, np.ascontiguousarray(array.values, np.float32))
+    return layer
+
+
+def slots_array(layer: SlotLayer) -> SlotArray:
+    """The contents of slots."""
+    raw = np.frombuffer(layer.buffer.read(0, layer.slots * layer.slot_bytes), np.float32)
+    return SlotArray(layer.kind, layer.shape, raw.reshape(layer.slots, *slot_shape(layer.kind, layer.shape)).copy())
 
 
 def layer_array(layer: KvLayer) -> KvArray:

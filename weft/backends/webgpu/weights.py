@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.base import Loaded, Loading, Source, WantedWeight, Weights
+from weft.backends.base import Loaded, Loading, Source, StoredTensor, WantedWeight, Weights
 from weft.backends.webgpu.device import Buffer, Device
 from weft.backends.webgpu.launch import PART, STORED, WORD
 from weft.backends.webgpu.products import Rows
@@ -20,7 +20,9 @@ from weft.ops.spec import Spec
 
 # A layout is "rows:f16", rows that a product or a look-up reads, in that type, or "vector:f32", floats. "rows:f16:NAME"
 # are rows that follow those of the weight NAME in one buffer, so that one dispatch multiplies by all of them.
+# "stack:f16" are matrices of which a row of a product has one; none is cut.
 ROWS = "rows"
+STACK = "stack"
 VECTOR = "vector"
 ALIGNED = 16  # bytes: rows begin where four words can be read at once
 # Where a block's scale is, and its codes from and to: sizes that are no multiple of a word are taken apart.
@@ -51,11 +53,29 @@ def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -
     rows, stored = _rows(value)
     stride = rows.shape[1] // WORD
     each = max(1, device.largest_buffer // max(rows.shape[1], 1))
+    if layout == STACK:
+        each = max(1, each // value.shape[-2]) * value.shape[-2]
     parts = []
     for first in range(0, len(rows), each):
         some = np.ascontiguousarray(rows[first : first + each])
         parts.append(Rows(first, len(some), device.buffer(some.nbytes, name, data=some)))
     return DeviceWeight(_spec(value), stored, stride, tuple(parts))
+
+
+def upload_stack(device: Device, matrices: Sequence[Packed], name: str) -> DeviceWeight:
+    """The device's form of a stack, matrix by matrix, so that no second copy of it is in memory."""
+    first, stored = _rows(matrices[0])
+    size, count = first.nbytes, len(matrices)
+    each = min(count, max(1, device.largest_buffer // size))
+    parts = []
+    for start in range(0, count, each):
+        some = matrices[start : start + each]
+        buffer = device.buffer(len(some) * size, name)
+        for index, matrix in enumerate(some):
+            buffer.write(index * size, np.ascontiguousarray(_rows(matrix)[0]))
+        parts.append(Rows(start * len(first), len(some) * len(first), buffer))
+    spec = Spec((count, *matrices[0].shape), matrices[0].dtype)
+    return DeviceWeight(spec, stored, first.shape[1] // WORD, tuple(parts))
 
 
 def _spec(value: np.ndarray | Packed) -> Spec:
@@ -120,6 +140,10 @@ class GpuWeights(Weights):
         joint: Buffer | None = None
         start = 0
         for weight in group:
+            if layout_of(weight)[0] == STACK and weight.name not in constants:
+                found = [_packed(one, weight) for one in source.matrices(weight.name, _stack_shape(weight))]
+                self._kept[weight.name, weight.layout] = upload_stack(self._device, found, weight.name)
+                continue
             value = _read(weight, source, constants.get(weight.name))
             kind = layout_of(weight)[0]
             made = None
@@ -150,7 +174,12 @@ def _device_bytes(wanted: WantedWeight) -> int:
     """What a weight takes on the device."""
     layout, kind, _ = layout_of(wanted)
     count = math.prod(wanted.shape)
-    return dtype(kind).nbytes(count) if layout == ROWS and kind in STORED else 4 * count
+    return dtype(kind).nbytes(count) if layout in (ROWS, STACK) and kind in STORED else 4 * count
+
+
+def _stack_shape(wanted: WantedWeight) -> tuple[int, int, int]:
+    count, rows, cols = wanted.shape
+    return count, rows, cols
 
 
 def _read(wanted: WantedWeight, source: Source, constant: bytes | None) -> np.ndarray | Packed:
@@ -161,5 +190,18 @@ def _read(wanted: WantedWeight, source: Source, constant: bytes | None) -> np.nd
     declared: Any = dtype(layout_of(wanted)[1])
     if declared.name in ("f32", "f16"):
         return tensor.numpy().astype(declared.numpy).reshape(shape)
+    return _packed_as(tensor, declared, shape)
+
+
+def _packed(tensor: StoredTensor, wanted: WantedWeight) -> Packed:
+    """A matrix of a stack."""
+    declared: Any = dtype(layout_of(wanted)[1])
+    shape = wanted.shape[-2:]
+    if declared.name in ("f32", "f16"):
+        return pack(tensor.numpy().reshape(shape), declared)
+    return _packed_as(tensor, declared, shape)
+
+
+def _packed_as(tensor: StoredTensor, declared: Any, shape: tuple[int, ...]) -> Packed:
     taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])
     return Packed(declared, shape, np.frombuffer(taken.view.buffer(), np.uint8))

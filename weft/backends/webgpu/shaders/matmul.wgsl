@@ -27,7 +27,7 @@ fn x4(row: u32, k: u32) -> vec4<f32> {
 }
 
 fn finish_four(row: u32, col: u32, values: vec4<f32>) {
-  if (row >= p.rows) { return; }
+  if (row >= end_of_rows()) { return; }
 #if PAIRED
   if (col < p.cols) { finish_pair(row, col, values.x, values.y); }
   if (col + 2u < p.cols) { finish_pair(row, col + 2u, values.z, values.w); }
@@ -43,13 +43,14 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
         @builtin(local_invocation_index) lane: u32) {
   let across = (p.cols + 63u) / 64u;
   let group = group_of(at, groups);
-  let row = group / across * 4u;
+  let row = rows_of(group / across, 4u);
   let col = group % across * 64u + lane * 4u;
-  if (row >= p.rows || col >= p.cols) { return; }
+  let end = end_of_rows();
+  if (row >= end || col >= p.cols) { return; }
   // Rows and columns beyond the end repeat the last one; nothing is written for them.
-  let r1 = min(row + 1u, p.rows - 1u);
-  let r2 = min(row + 2u, p.rows - 1u);
-  let r3 = min(row + 3u, p.rows - 1u);
+  let r1 = min(row + 1u, end - 1u);
+  let r2 = min(row + 2u, end - 1u);
+  let r3 = min(row + 3u, end - 1u);
   let c0 = row_of(col);
   let c1 = row_of(min(col + 1u, p.cols - 1u));
   let c2 = row_of(min(col + 2u, p.cols - 1u));

@@ -21,6 +21,9 @@ const PART = 32u;
 const TEAM = 32u;
 const TEAMS = 8u;
 const ROUND = 1024u;
+#if GROUPS
+var<workgroup> tile: vec3<u32>;  // the row, its matrix, and one more than the row where the buffer has that
+#endif
 var<workgroup> xs: array<f32, 1056>;  // [part][column], a word apart so that lanes read different banks
 var<workgroup> sums: array<f32, 256>;
 
@@ -46,8 +49,19 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
         @builtin(local_invocation_index) index: u32) {
   let across = (p.cols + TEAMS - 1u) / TEAMS;
   let group = group_of(at, groups);
+#if GROUPS
+  if (index == 0u) {
+    let alone = row_alone(group / across);
+    tile = vec3<u32>(alone, matrix, row_end);
+  }
+  let mine = workgroupUniformLoad(&tile);
+  let row = mine.x;
+  matrix = mine.y;
+  if (row >= mine.z) { return; }
+#else
   let row = group / across;
   if (row >= p.rows) { return; }
+#endif
   let lane = index % TEAM;
   let col0 = group % across * TEAMS;
   let col = col0 + index / TEAM;

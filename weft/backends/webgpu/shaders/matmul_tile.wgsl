@@ -27,6 +27,9 @@ const EACH = 4u;
 alias Few = vec4<f32>;
 #endif
 const PART = 32u;
+#if GROUPS
+var<workgroup> tile: vec3<u32>;  // its first row, its matrix, and where the rows of that end
+#endif
 var<workgroup> xs: array<f32, {{XS}}>;  // [column][row]
 var<workgroup> ws: array<f32, {{WS}}>;
 
@@ -36,7 +39,7 @@ fn from_x(i: u32, row0: u32, k0: u32) -> vec4<f32> {
   let k = k0 + i % 8u * 4u;
   let at = p.x + row * p.depth + k;
   var values = vec4<f32>();
-  if (row < p.rows) {
+  if (row < end_of_rows()) {
 #if WHOLE
     if (k < p.depth) { values = vec4<f32>(f(at), f(at + 1u), f(at + 2u), f(at + 3u)); }
 #else
@@ -59,8 +62,20 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
         @builtin(local_invocation_index) lane: u32) {
   let across = (p.cols + WIDE - 1u) / WIDE;
   let group = group_of(at, groups);
+#if GROUPS
+  if (lane == 0u) {
+    let first = rows_of(group / across, TALL);
+    tile = vec3<u32>(first, matrix, row_end);
+  }
+  let mine = workgroupUniformLoad(&tile);
+  let row0 = mine.x;
+  matrix = mine.y;
+  row_end = mine.z;
+  if (row0 >= mine.z) { return; }
+#else
   let row0 = group / across * TALL;
   if (row0 >= p.rows) { return; }
+#endif
   let col0 = group % across * WIDE;
   let tx = lane % ACROSS * EACH;
   let ty = lane / ACROSS * EACH;
@@ -114,7 +129,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   }
   for (var i = 0u; i < EACH; i++) {
     let row = row0 + ty + i;
-    if (row < p.rows) {
+    if (row < end_of_rows()) {
 #if PAIRED
       for (var j = 0u; j < EACH; j += 2u) {
         if (col0 + tx + j < p.cols) { finish_pair(row, col0 + tx + j, total[i][j], total[i][j + 1u]); }

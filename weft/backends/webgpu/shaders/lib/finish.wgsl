@@ -2,8 +2,10 @@
 //
 // PAIRED: columns are those of two matrices in turn, a gate and what it lets through, and the result is their product.
 // OUTPUTS: the rows of up to three matrices lie one after another in the buffer, and each has a result of its own.
+// GROUPS: rows have matrices of a stack: lib/rows.
 // ADD: the result is added to `residual`, of the same shape.
 #include math
+#include rows
 #if BIAS
 #bind bias: array<f32>
 #endif
@@ -22,7 +24,7 @@ fn row_of(col: u32) -> u32 {
 #if PAIRED
   return p.start + (col >> 1u) + (col & 1u) * p.width;
 #else
-  return p.start + col;
+  return p.start + row_of_matrix() + col;
 #endif
 }
 
@@ -46,7 +48,11 @@ fn place_of(row: u32, col: u32) -> u32 {
   return p.out2 + row * (p.width - p.edge2) + col - p.edge2;
 #endif
 #if OUTPUTS == 1
+#if GROUPS
+  return p.out + row * p.width + col;
+#else
   return p.out + row * p.width + p.first + col;
+#endif
 #endif
 }
 
