@@ -251,7 +251,8 @@ class AdapterTable(Protocol):
 
 class TopRows:
     """The largest numbers of rows of an output: their columns [rows, count] and values, larger first, lower columns
-    first among equals. A row with a number that is not finite has one first."""
+    first among equals. A row with a number that is not finite has one first. Where a mask allows fewer, the others are
+    minus infinity."""
 
     def __init__(self, ids: np.ndarray, values: np.ndarray) -> None:
         self.ids = ids
@@ -288,9 +289,14 @@ class Executable(ABC):
         T, B and L are read off the inputs' shapes (`weft.graph.program.bind_sizes`); InputError where they do not fit.
         """
 
-    def run_top(self, inputs: Mapping[str, Any], output: str, count: int) -> TopRows:
+    def run_top(
+        self, inputs: Mapping[str, Any], output: str, count: int, masks: Sequence[np.ndarray | None] | None = None
+    ) -> TopRows:
         """`run`, of which only the largest numbers of each row of `output` [L, width] come back; `count` of them or
-        more, at most Backend.top."""
+        more, at most Backend.top.
+
+        `masks` has for each row the columns that count, a bit each, uint32 [ceil(width / 32)], or None for all.
+        """
         raise BackendError("run_top", "this backend returns whole rows", advice="use run")
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:

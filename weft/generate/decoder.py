@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -47,8 +47,9 @@ class Decoder(Protocol):
     def top(self) -> int:
         """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
 
-    def run_top(self, step: Step, count: int) -> TopRows:
-        """Of each row of `run` the largest logits, `count` or more, larger first, lower ids first among equals."""
+    def run_top(self, step: Step, count: int, masks: Sequence[np.ndarray | None] | None = None) -> TopRows:
+        """Of each row of `run` the largest logits, `count` or more, larger first, lower ids first among equals. `masks`
+        has for each row the tokens that may be chosen, a bit each, uint32 [ceil(vocab / 32)], or None for all."""
 
     @property
     def page_bytes(self) -> int:

@@ -275,6 +275,7 @@ class Engine:
             if self._share and asked.prefix_cache:
                 self._sharing.enter(sequence, identity_of(sequence.adapter), self._sequences.values())
             self._sequences[sequence.key] = sequence
+            sequence.looks_ahead = 0 < sequence.sampler.decided_by <= self._top
             self._drafting.enter(sequence)
             if self._entered is not None:
                 self._entered.append(sequence)
@@ -351,8 +352,8 @@ class Engine:
         For a draft head also the hidden states of all tokens [T, hidden].
         """
         step, counts = step_of(work, sequences)
-        largest = decided_by(sequences, self._top)
-        if largest and (found := self._decoder.run_top(step, largest)).finite:
+        largest, masks = decided_by(sequences, counts, self._top)
+        if largest and (found := self._decoder.run_top(step, largest, masks)).finite:
             return counts, found, None
         logits, hidden = (self._decoder.run(step), None) if self._head is None else self._head.run(step)
         expected = (len(step.rows), self._decoder.vocab_size)
@@ -386,8 +387,9 @@ class Engine:
             try:
                 if not all_finite and isinstance(logits, np.ndarray):
                     sequence.check_finite(logits[start:end])
-                if row_count and sequence.matcher is not None and isinstance(logits, np.ndarray):
-                    self._choose(item, sequence, logits[start:end].copy(), states, now)
+                if row_count and sequence.matcher is not None:
+                    own = logits[start:end]
+                    self._choose(item, sequence, own.copy() if isinstance(own, np.ndarray) else own, states, now)
                     continue
                 if row_count:
                     checked = sequence.receive(item.start, item.stop, logits[start:end], now)
@@ -397,7 +399,9 @@ class Engine:
         most = min(self._served.values(), default=0) + MOST_AHEAD
         self._served = {tenant: min(tokens, most) for tenant, tokens in self._served.items()}
 
-    def _choose(self, item: Work, sequence: Sequence, rows: np.ndarray, states: np.ndarray | None, now: float) -> None:
+    def _choose(
+        self, item: Work, sequence: Sequence, rows: np.ndarray | TopRows, states: np.ndarray | None, now: float
+    ) -> None:
         """Let the next tokens of a request with a grammar be chosen in another thread."""
         from weft.generate.grammar.turns import CHOOSING, Future
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.errors import BackendError, GrammarError
+from weft.generate.choice.ahead import Ahead, look_ahead
 from weft.generate.choice.draft_model import Wanted
 from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, AcceptanceByDepth, PromptLookup, agreement
 from weft.generate.choice.logprobs import token_logprob
@@ -101,6 +102,8 @@ class Sequence:
         self._lookup: PromptLookup | None = None
         self._guess: ListOf[int] = ()  # the proposal from repeated text, drafted or not
         self._forced: ListOf[int] | None = None  # tokens that the grammar forces next, once that is known
+        self.looks_ahead = False  # whether the grammar's masks are wanted before a step
+        self.ahead: Ahead | None = None
         self._by_model = False  # whether a draft model made the drafts
         self._index = index
         self._limits = limits
@@ -340,14 +343,16 @@ class Sequence:
         self.advance(rows[len(rows) - follow :], now)
         return follow - 1
 
-    def receive_constrained(self, start: int, stop: int, rows: np.ndarray, now: float) -> int:
+    def receive_constrained(self, start: int, stop: int, rows: np.ndarray | TopRows, now: float) -> int:
         """`receive` for a sequence with a grammar, and what the grammar forces next; GrammarError if it takes long."""
         began = time.thread_time()
         checked = self.receive(start, stop, rows, now)
         if self.result is None:
             self._forced = self._rule.forced() if self._rule else ()
+            if self.looks_ahead:
+                self.ahead = look_ahead(self._rule, len(self.tokens), self._forced)
         took = time.thread_time() - began
-        if took > TOKEN_SECONDS * (1 + checked):
+        if took > TOKEN_SECONDS * (1 + checked + len(self.ahead or ())):
             what = f"the grammar takes {took:.1f} s for a token; at most {TOKEN_SECONDS:g} s are allowed"
             raise GrammarError("grammar", what, advice="give a simpler one")
         return checked
@@ -364,7 +369,8 @@ class Sequence:
             if self.reasoning is not None and self.reasoning.used_up:
                 self.accept(self.reasoning.close, now, self._logprob(row, self.reasoning.close))
                 break
-            token = self.sampler.choose(row, self.generated, self._allowed())
+            allowed = self._allowed() if isinstance(row, np.ndarray) else None  # the largest logits are those allowed
+            token = self.sampler.choose(row, self.generated, allowed)
             right = place < len(drafts) and drafts[place] == token
             self.accepted += right
             self._take(token, row, now)

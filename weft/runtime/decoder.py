@@ -400,10 +400,11 @@ class Decoder:
         """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
         return 0 if self.has_draft_head else self.backend.top
 
-    def run_top(self, step: Step, count: int) -> TopRows:
-        """The `count` or more largest logits of step.rows, without reading the others back."""
+    def run_top(self, step: Step, count: int, masks: Sequence[np.ndarray | None] | None = None) -> TopRows:
+        """The `count` or more largest logits of step.rows, without reading the others back; of those that `masks` allow
+        (see backends.base.Executable)."""
         self._check(step)
-        return self._bound(step, lambda executable, arrays: executable.run_top(arrays, "logits", count))
+        return self._bound(step, lambda executable, arrays: executable.run_top(arrays, "logits", count, masks))
 
     def run_hidden(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
         """`run`, and the hidden states of all tokens [T, hidden], for `draft`. Only with `has_draft_head`."""

@@ -1,9 +1,11 @@
 """What the tests of GPUs share: the device, or one line that says why they are skipped."""
 
 import os
+from pathlib import Path
 
 import pytest
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 ALL = os.environ.get("WEFT_TEST_GPU", "0") not in ("", "0")  # make test-gpu: every sample, not a few
 
 

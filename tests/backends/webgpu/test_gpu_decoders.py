@@ -13,12 +13,19 @@ from weft.backends.webgpu.products import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.errors import BackendError, MemoryPlanError, UnsupportedError
 from weft.generate import Request
 from weft.runtime import Decoder, open_checkpoint
+from weft.runtime.paged.holding import slots_of
 from weft.runtime.steps import build_step
 
-RECURRENT = [name for name in DECODERS if tiny.recurs(tiny.CONFIGS[name])]
-MIXTURES = ("gpt_oss", "mixtral", "qwen2_moe", "qwen3_moe")
-RUNNING = [name for name in DECODERS if name not in RECURRENT and tiny.CONFIGS[name]["model_type"] not in MIXTURES]
-FEW = ("llama-grouped", "qwen3", "mistral")
+FEW = ("llama-grouped", "qwen3", "mistral", "qwen3_moe", "gpt_oss", "qwen3_5_text", "lfm2", "nemotron_h-experts")
+SORTS = (
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_5_text",
+    "granitemoehybrid-experts",
+    "lfm2_moe",
+)  # dense, experts, states of each kind
+# This one amplifies roundings: what transformers computed is 9e-5 from the float64 reference, and a GPU 1.1e-4.
+LIMITS = {"qwen3_next": 4e-4}
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +34,17 @@ def folders(tmp_path_factory):
     return {name: tiny.write_folder(root / name, tiny.CONFIGS[name]) for name in DECODERS}
 
 
-@pytest.mark.parametrize("name", RUNNING if ALL else ["qwen3"])
+@pytest.mark.parametrize("name", DECODERS if ALL else ["qwen3", "qwen3_5_moe_text", "granitemoehybrid-experts"])
 def test_logits_are_those_of_transformers_in_chunks_of_any_size(gpu, folders, name):
     decoder = Decoder(open_checkpoint(folders[name]), context=context_of(130), backend=gpu)
     ids = tiny.token_ids(tiny.CONFIGS[name], 130)
     whole = decoder.logits(ids)
-    assert error_of(whole, name) <= LIMIT
+    assert error_of(whole, name) <= LIMITS.get(name, LIMIT)
     for chunk in (37, 16, 64, 1)[: None if ALL else 1]:
         assert np.array_equal(whole, decoder.logits(ids, chunk=chunk))
     assert decoder.pages.free_count == decoder.pages.count
+    if decoder.slots is not None:
+        assert decoder.slots.free_count == decoder.slots.count
 
 
 def test_the_products_of_hardware_give_the_bits_of_those_of_software(gpu, folders, monkeypatch):
@@ -47,7 +56,7 @@ def test_the_products_of_hardware_give_the_bits_of_those_of_software(gpu, folder
     assert all(np.array_equal(one, found[0]) for one in found)
 
 
-@pytest.mark.parametrize("name", FEW if ALL else FEW[:1])
+@pytest.mark.parametrize("name", FEW if ALL else [FEW[0], FEW[-1]])
 def test_greedy_tokens_are_those_of_the_cpu(gpu, folders, name):
     texts = []
     for device in ("cpu", "gpu"):
@@ -57,8 +66,9 @@ def test_greedy_tokens_are_those_of_the_cpu(gpu, folders, name):
     assert model.info["backend"] == "gpu"
 
 
-@pytest.mark.parametrize("kv_dtype", ["f16", "bf16", "int8"] if ALL else ["f16"])
+@pytest.mark.parametrize("kv_dtype", ["f16", "bf16", "int8-plain"] if ALL else ["f16"])
 def test_a_narrow_state_stays_close_to_the_cpus(gpu, folders, kv_dtype):
+    """The CPU's "int8" is of rotated rows, which this backend does not have: there it is "int8-plain", and 1 % off."""
     ids = tiny.token_ids(tiny.CONFIGS["llama-grouped"], 130)
     found = [
         Decoder(open_checkpoint(folders["llama-grouped"]), context=256, kv_dtype=kv_dtype, backend=backend).logits(ids)
@@ -67,9 +77,10 @@ def test_a_narrow_state_stays_close_to_the_cpus(gpu, folders, kv_dtype):
     assert np.linalg.norm(found[0] - found[1]) <= 1e-3 * np.linalg.norm(found[1])
 
 
-def test_a_sequence_has_the_same_bits_in_every_mixture(gpu, folders):
+@pytest.mark.parametrize("name", SORTS if ALL else ["qwen3", "granitemoehybrid-experts"])
+def test_a_sequence_has_the_same_bits_in_every_mixture(gpu, folders, name):
     """Random steps of several sequences, some prompts and some single tokens, beside each alone."""
-    decoder = Decoder(open_checkpoint(folders["qwen3"]), context=256, backend=gpu)
+    decoder = Decoder(open_checkpoint(folders[name]), context=256, backend=gpu)
     rng = np.random.default_rng(11)
     texts = [rng.integers(0, 59, n).astype(np.int32) for n in (70, 3, 40, 65)]
     alone = [decoder.logits(text)[-1] for text in texts]
@@ -82,15 +93,20 @@ def test_a_sequence_has_the_same_bits_in_every_mixture(gpu, folders):
             going = [i for i in rng.permutation(len(texts)) if done[i] < len(texts[i])]
             going = going[: rng.integers(1, len(going) + 1)]
             sizes = [min(int(rng.choice([1, 1, 9, 33])), len(texts[i]) - done[i]) for i in going]
+            held = [holdings[i] for i in going]
+            for holding in held:
+                holding.ready()
             step = build_step(
                 [texts[i][done[i] : done[i] + n] for i, n in zip(going, sizes)],
                 starts=[done[i] for i in going],
                 asked=[1] * len(going),
-                pages=[holdings[i].row for i in going],
+                pages=[holding.row for holding in held],
+                slots=slots_of(held),
             )
             for i, n, row in zip(going, sizes, decoder.run(step)):
                 done[i] += n
                 last[i] = row
+                holdings[i].advance()
         for holding in holdings:
             holding.release()
         assert all(np.array_equal(last[i], alone[i]) for i in range(len(texts)))
@@ -181,10 +197,6 @@ def test_other_errors_of_a_device_are_typed(gpu):
     assert not gpu.device.lost
 
 
-@pytest.mark.parametrize(("name", "error", "what"), [
-    ("lfm2", UnsupportedError, "conv states do not run on a GPU"),
-    ("mixtral", BackendError, "the GPU backend has no route"),
-])  # fmt: skip
-def test_what_does_not_run_yet_is_named(gpu, folders, name, error, what):
-    with pytest.raises(error, match=what):
-        Decoder(open_checkpoint(folders[name]), context=64, backend=gpu).ready()
+def test_a_state_that_does_not_run_yet_is_named(gpu, folders):
+    with pytest.raises(UnsupportedError, match=r"gpu.*no KV cache.*int4"):
+        Decoder(open_checkpoint(folders["qwen3"]), context=64, kv_dtype="int4", backend=gpu).ready()

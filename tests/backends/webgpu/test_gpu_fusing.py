@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tiny
 from gpus import ALL
-from test_gpu_decoders import RUNNING
+from test_models import DECODERS
 
 from weft.backends.webgpu.executable import Step
 from weft.backends.webgpu.products import GPU_PRODUCTS, SOFTWARE_PRODUCTS
 from weft.runtime import Decoder, open_checkpoint
+from weft.runtime.paged.holding import slots_of
 from weft.runtime.steps import build_step
 
 LONG = 286  # tokens: more than four blocks of keys, so that the attention of few queries is split
@@ -23,13 +24,15 @@ def steps(decoder, ids):
     found = []
     for first, end in ((0, LONG), (LONG, LONG + 1), (LONG + 1, LONG + 4)):
         part = ids[first:end]
-        asked = [min(3, len(part))]
-        found.append(decoder.run(build_step([part], starts=[first], asked=asked, pages=[holding.row])))
+        holding.ready()
+        given = {"starts": [first], "asked": [min(3, len(part))], "pages": [holding.row]}
+        found.append(decoder.run(build_step([part], **given, slots=slots_of([holding]))))
+        holding.advance()
     holding.release()
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("name", RUNNING if ALL else ["qwen3"])
+@pytest.mark.parametrize("name", DECODERS if ALL else ["qwen3", "qwen3_5_moe_text"])
 def test_fused_dispatches_have_the_bits_of_single_ones(gpu, tmp_path, monkeypatch, name):
     folder = tiny.write_folder(tmp_path, tiny.CONFIGS[name])
     ids = np.tile(tiny.token_ids(tiny.CONFIGS[name], 130), 3)[: LONG + 4]

@@ -69,7 +69,7 @@ def test_requests_choose_the_tokens_that_whole_rows_give(gpu, folder, monkeypatc
     model = weft.load(folder, device="gpu", context=96)
     calls = []
     run_top = GpuExecutable.run_top
-    monkeypatch.setattr(GpuExecutable, "run_top", lambda *given: calls.append(given[-1]) or run_top(*given))
+    monkeypatch.setattr(GpuExecutable, "run_top", lambda *given: calls.append(given[3]) or run_top(*given))
 
     def tokens(rules):
         engine = weft.Engine(model)

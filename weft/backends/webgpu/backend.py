@@ -20,12 +20,11 @@ from weft.backends.base import (
     check_bindings,
     fixed,
 )
-from weft.backends.webgpu import experts, recurrent  # noqa: F401 — their shaders are launched by name
-from weft.backends.webgpu.adapters import GpuAdapterPacker, GpuAdapterTable, table_from
 from weft.backends.webgpu.device import Device, open_device
 from weft.backends.webgpu.executable import GpuExecutable
 from weft.backends.webgpu.fuse import MOST_JOINED, grouped, plain_product
 from weft.backends.webgpu.launch import supports
+from weft.backends.webgpu.layers.adapters import GpuAdapterPacker, GpuAdapterTable, table_from
 from weft.backends.webgpu.shader import FOLDER
 from weft.backends.webgpu.states import (
     GpuStates,
@@ -157,6 +156,6 @@ def _together(program: Program) -> dict[str, str]:
 def _source_digest() -> bytes:
     """Of all shaders, and of what launches them."""
     digest = blake2b(digest_size=16)
-    for path in sorted([*FOLDER.rglob("*.wgsl"), *FOLDER.parent.glob("*.py")]):
+    for path in sorted([*FOLDER.rglob("*.wgsl"), *FOLDER.parent.rglob("*.py")]):
         digest.update(path.read_bytes())
     return digest.digest()

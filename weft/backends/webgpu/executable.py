@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
 from weft.backends.webgpu.fuse import Fusing, Unit, launches
 from weft.backends.webgpu.launch import BLOCKS, KERNELS, WORD, Call, Launch, bits, copy, query_heads
 from weft.backends.webgpu.native import Dispatch
-from weft.backends.webgpu.top import WIDEST, Top, kept_for, scratch_words
+from weft.backends.webgpu.top import WIDEST, Top, kept_for, mask_rows, mask_words, scratch_words
 from weft.errors import BackendError
 from weft.graph.plan import ALIGN
 from weft.graph.program import Instr, Program, Value, bind_sizes
@@ -33,6 +33,7 @@ class Step(NamedTuple):
     L: int
     blocks: int = 0  # of keys that attention is split into
     top: int = 0  # of the largest numbers of a row that are read back; 0: all outputs are
+    masked: bool = False  # whether some numbers of rows do not count
 
 
 class Places:
@@ -100,7 +101,7 @@ class GpuExecutable(Executable):
         self._given: tuple[tuple[int, ...], np.ndarray, list[int]] | None = (
             None  # inputs, and where each is, by T, B, L
         )
-        self._tops: dict[int, Top] = {}
+        self._tops: dict[tuple[int, bool], Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
     def _launches_of(self, unit: Unit, bound: Mapping[str, Any]) -> list[Launch]:
@@ -130,17 +131,20 @@ class GpuExecutable(Executable):
             self._submit(step, inputs)
             return self._outputs(step)
 
-    def run_top(self, inputs: Mapping[str, Any], output: str, count: int) -> TopRows:
+    def run_top(
+        self, inputs: Mapping[str, Any], output: str, count: int, masks: Sequence[np.ndarray | None] | None = None
+    ) -> TopRows:
         assert [value.name for value in self._program.outputs] == [output]
         sizes = bind_sizes(self._program, inputs)
         step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
         rows = self._rows(step)
-        step = step._replace(top=kept_for(count) if rows else 0)
+        step = step._replace(top=kept_for(count) if rows else 0, masked=bool(rows) and masks is not None)
+        given = mask_rows(masks, self._width) if step.masked and masks is not None else None
         with self._device.lock, self._device.guard():
-            self._submit(step, inputs)
+            self._submit(step, inputs, given)
             if not rows:
                 return TopRows(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32))
-            top = self._top_of(step.top)
+            top = self._top_of(step)
             assert self._staged is not None
             return top.rows(self._staged.read(top.nbytes(rows)), rows)
 
@@ -149,22 +153,30 @@ class GpuExecutable(Executable):
         (value,) = self._program.outputs
         return int(value.spec.at(T=step.T, B=step.B, L=step.L).shape[0])
 
-    def _submit(self, step: Step, inputs: Mapping[str, Any]) -> None:
+    @property
+    def _width(self) -> int:
+        """Columns of the only output."""
+        (value,) = self._program.outputs
+        return fixed(value.shape[-1:])[0]
+
+    def _submit(self, step: Step, inputs: Mapping[str, Any], masks: np.ndarray | None = None) -> None:
         """Start a step, and encode another one like it if this is not the first."""
         again = self._sizes == step
         arena = self._prepared(step)
         arena.write(0, self._joined(inputs, step))
+        if masks is not None:
+            arena.write(self._masks_at(step), masks)
         ready, self._ready = self._ready, None
         commands = ready[1] if ready is not None and ready[0] == step else self._encoded(step)
         self._device.queue.submit([commands])
         if again:  # another one is likely: encoded while the device computes this one
             self._ready = (step, self._encoded(step))
 
-    def _top_of(self, kept: int) -> Top:
-        if kept not in self._tops:
-            (value,) = self._program.outputs
-            self._tops[kept] = Top(self._device, fixed(value.shape[-1:])[0], kept)
-        return self._tops[kept]
+    def _top_of(self, step: Step) -> Top:
+        key = step.top, step.masked
+        if key not in self._tops:
+            self._tops[key] = Top(self._device, self._width, *key)
+        return self._tops[key]
 
     def _blocks(self, tokens: int, inputs: Mapping[str, Any]) -> int:
         """Into how many blocks of keys attention is split: a power of two, so that few steps differ. 0 where it is not,
@@ -184,11 +196,9 @@ class GpuExecutable(Executable):
             return self._arena
         self._sizes = None  # until all is there
         wanted = _at(self._places.end, step)
-        beside = self._part_bytes(step.T, step.blocks)  # parts of attention are read before the largest are found
-        if step.top:
-            (width,) = fixed(self._program.outputs[0].shape[-1:])
-            beside = max(beside, WORD * scratch_words(self._rows(step), width, step.top))
-        whole = wanted + beside
+        whole = self._masks_at(step)
+        if step.masked:
+            whole += WORD * self._rows(step) * mask_words(self._width)
         if self._arena is None or self._arena.nbytes < whole:
             self._arena, self._groups, self._plan, self._ready = None, [], None, None  # freed first
             arena = self._device.buffer(whole, "the working memory of a step")
@@ -199,7 +209,7 @@ class GpuExecutable(Executable):
             self._groups, self._plan, self._ready = self._bind(self._arena), None, None
             self._bound_tables = tables
         size = wanted - _at(self._places.outputs_start, step)
-        size = self._top_of(step.top).nbytes(self._rows(step)) if step.top else size
+        size = self._top_of(step).nbytes(self._rows(step)) if step.top else size
         if self._staged is None or self._staged.nbytes < size:
             self._staged, self._ready = None, None
             self._staged = Staging(self._device, size)
@@ -207,6 +217,13 @@ class GpuExecutable(Executable):
         self._params.write(0, numbers.astype(np.uint32))
         self._sizes = step
         return self._arena
+
+    def _masks_at(self, step: Step) -> int:
+        """The byte of the arena after everything else, where masks are."""
+        beside = self._part_bytes(step.T, step.blocks)  # parts of attention are read before the largest are found
+        if step.top:
+            beside = max(beside, WORD * scratch_words(self._rows(step), self._width, step.top))
+        return _at(self._places.end, step) + beside
 
     def _same_tables(self) -> bool:
         """Whether no table of adapters has another buffer than the bind groups."""
@@ -253,8 +270,8 @@ class GpuExecutable(Executable):
             read = _at(self._places.outputs_start, step), _at(self._places.end, step)
             if step.top:
                 assert self._arena is not None
-                top = self._top_of(step.top)
-                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD)
+                top, mask = self._top_of(step), self._masks_at(step) // WORD
+                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD, mask)
                 found += more
                 read = WORD * last, WORD * last + top.nbytes(self._rows(step))
             self._plan = (step, found, read)

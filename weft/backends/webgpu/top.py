@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,26 +35,43 @@ def scratch_words(rows: int, width: int, kept: int) -> int:
     return sum(2 * rows * size for size in sizes_of(width, kept)[1:])
 
 
-class Top:
-    """The passes over rows of `width` numbers that leave the `kept` largest."""
+def mask_words(width: int) -> int:
+    """Words of the bits of a row."""
+    return -(-width // 32)
 
-    def __init__(self, device: Device, width: int, kept: int) -> None:
+
+def mask_rows(masks: Sequence[np.ndarray | None], width: int) -> np.ndarray:
+    """Bits of the numbers that count, uint32 [rows, words]; None is all of them."""
+    found = np.full((len(masks), mask_words(width)), 0xFFFFFFFF, np.uint32)
+    for row, mask in zip(found, masks):
+        if mask is not None:
+            row[: len(mask)] = mask
+            row[len(mask) :] = 0
+    return found
+
+
+class Top:
+    """The passes over rows of `width` numbers that leave the `kept` largest; `masked`, of those that a mask allows."""
+
+    def __init__(self, device: Device, width: int, kept: int, masked: bool) -> None:
         self._device = device
         self._sizes = sizes_of(width, kept)
         self._width = width
         self._kept = kept
         self._made: list[tuple[Shader, Any]] = [
-            device.pipeline("top", (("FIRST", str(at == 0)), ("KEEP", str(kept)))) for at in range(len(self._sizes) - 1)
+            device.pipeline("top", (("FIRST", str(at == 0)), ("KEEP", str(kept)), ("MASKED", str(masked and at == 0))))
+            for at in range(len(self._sizes) - 1)
         ]
         self._params = device.buffer(len(self._made) * PARAMS_BYTES, "parameters")
 
-    def dispatches(self, arena: Buffer, rows: int, source: int, scratch: int) -> tuple[list[Dispatch], int]:
-        """For rows that begin at word `source`, with results from word `scratch` on; and the word of the last ones."""
+    def dispatches(self, arena: Buffer, rows: int, source: int, scratch: int, mask: int) -> tuple[list[Dispatch], int]:
+        """For rows that begin at word `source`, with results from word `scratch` on and masks at word `mask`; and the
+        word of the last ones."""
         found, numbers = [], np.zeros((len(self._made), PARAMS_BYTES // 4), np.uint32)
         for at, (shader, compiled) in enumerate(self._made):
             count = self._sizes[at]
             chunks = -(-count // CHUNK)
-            given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks}
+            given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": mask}
             numbers[at, : len(shader.params)] = [given[name] for name, _ in shader.params]
             group = self._device.bind(shader.written, arena, self._params, ())
             across = min(rows * chunks, WIDEST)
@@ -71,4 +89,7 @@ class Top:
         pairs = pairs[:, : min(self._kept, self._width)]
         keys = pairs[..., 0]
         bits = np.where(keys >> 31, keys & np.uint32(0x7FFFFFFF), ~keys)
-        return TopRows(pairs[..., 1].astype(np.int64), bits.view(np.float32))
+        values = np.where(
+            keys == 0, np.float32(-np.inf), bits.view(np.float32)
+        )  # fewer are allowed than were asked for
+        return TopRows(pairs[..., 1].astype(np.int64), values)

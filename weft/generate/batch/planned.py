@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as ListOf
 
+from weft.generate.choice.ahead import Mask
 from weft.generate.schedule import Work
 from weft.generate.sequence import Sequence
 from weft.generate.sight.prompt import step_vectors
@@ -36,14 +37,28 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
     return step, asked
 
 
-def decided_by(sequences: ListOf[Sequence], most: int) -> int:
-    """How many of the largest logits decide the next tokens of these, at most `most`; 0 where one needs all of them."""
-    counts = [sequence.sampler.decided_by if _unbound(sequence) else 0 for sequence in sequences]
-    return max(counts) if counts and all(0 < count <= most for count in counts) else 0
+def decided_by(sequences: ListOf[Sequence], rows: ListOf[int], most: int) -> tuple[int, list[Mask | None] | None]:
+    """How many of the largest logits decide the next tokens of these, at most `most`, and the tokens that grammars
+    allow in each of their `rows`; 0 where one needs all logits."""
+    asking = [(sequence, count) for sequence, count in zip(sequences, rows) if count]
+    counts = [sequence.sampler.decided_by if _unscored(sequence) else 0 for sequence, _ in asking]
+    masks = [_masks(sequence, count) for sequence, count in asking]
+    if not counts or not all(0 < count <= most for count in counts) or any(len(found) == 0 for found in masks):
+        return 0, None
+    flat = [mask for found in masks for mask in found]
+    return max(counts), None if all(mask is None for mask in flat) else flat
 
 
-def _unbound(sequence: Sequence) -> bool:
-    """Whether all tokens are allowed, and no log probability is asked for."""
+def _unscored(sequence: Sequence) -> bool:
+    """Whether no log probability is asked for, and the text may end."""
     asked = sequence.request
-    scored = asked.logprobs is not None or asked.prompt_logprobs is not None
-    return not scored and sequence.matcher is None and sequence.generated >= asked.min_tokens
+    return asked.logprobs is None and asked.prompt_logprobs is None and sequence.generated >= asked.min_tokens
+
+
+def _masks(sequence: Sequence, rows: int) -> ListOf[Mask | None]:
+    """The tokens that a sequence's grammar allows after each token of its step; empty where that is not known yet."""
+    if sequence.matcher is None:
+        return [None] * rows
+    ahead = sequence.ahead
+    known = ahead is not None and ahead.fits(len(sequence.tokens), sequence.drafts[: rows - 1])
+    return ahead.masks[:rows] if ahead is not None and known else []

@@ -4,10 +4,14 @@
 // Layout   FIRST: rows of `count` floats; else rows of `count` pairs of a key and an id, as this shader writes them.
 //          out [rows, chunks, KEEP] pairs. A key is the float's bits in the order of unsigned integers, from 1 on; 0 is
 //          nothing
+//          MASKED: rows of bits, a word for 32 columns, whose columns without a bit are nothing
 // Method   one workgroup of 256 a chunk of 1,024: a tree for KEEP 1, else a bitonic sort in the workgroup's memory
 // Bound    memory; the sort's barriers
 #include group
 #params x, out, rows, count, chunks
+#if MASKED
+#params mask
+#endif
 
 const CHUNK = 1024u;
 const KEEP = {{KEEP}}u;
@@ -33,6 +37,10 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     if (first + i < p.count) {
 #if FIRST
       pair = vec2<u32>(key_of(arena[p.x + row * p.count + first + i]), first + i);
+#if MASKED
+      let word = arena[p.mask + row * ((p.count + 31u) / 32u) + (first + i) / 32u];
+      if (((word >> (i & 31u)) & 1u) == 0u && pair.x != 0xffffffffu) { pair.x = 0u; }
+#endif
 #else
       let place = p.x + 2u * (row * p.count + first + i);
       pair = vec2<u32>(arena[place], arena[place + 1u]);

@@ -1,0 +1,44 @@
+"""Towers of pictures and chats that see run on a GPU: transformers' features, the CPU's tokens."""
+
+import numpy as np
+import pytest
+import tiny_eyes
+import tiny_towers
+from gpus import ALL, GOLDEN
+
+import weft
+from weft.pictures import open_picture, patches_of, read_picture_recipe
+from weft.runtime import Tower, open_tower
+
+FEATURES = dict(np.load(GOLDEN / "vision" / "towers.npz"))
+FAR = 2e-4
+KINDS = tuple(tiny_towers.CONFIGS)
+
+
+@pytest.mark.parametrize("kind", KINDS if ALL else KINDS[-1:])
+def test_pictures_have_the_features_of_transformers_in_any_batch(gpu, tmp_path, kind):
+    said, vision = tiny_towers.PROCESSORS[kind], tiny_towers.CONFIGS[kind]["vision_config"]
+    recipe = read_picture_recipe(said, vision, "preprocessor_config.json")
+    given = [patches_of(open_picture(pixels), recipe) for pixels in tiny_towers.pictures()]
+    tower = Tower(open_tower(tiny_towers.write_folder(tmp_path, kind)), normalise=False, backend=gpu)
+    for at, (picture, found) in enumerate(zip(given, tower.vectors(given))):
+        want = FEATURES[f"{kind}.picture.{at}"]
+        assert np.linalg.norm(found - want) <= FAR * np.linalg.norm(want)
+        assert np.array_equal(found, tower.vectors([picture])[0])
+
+
+def test_a_chat_that_sees_has_the_tokens_of_the_cpu(gpu, tmp_path):
+    folder = str(tiny_eyes.write_folder(tmp_path))
+    found = []
+    for device in ("cpu", "gpu"):
+        model = weft.load(folder, device=device)
+        asked = [
+            tiny_eyes.messages(name, tiny_eyes.pictures())
+            for name in list(tiny_eyes.CONVERSATIONS)[: None if ALL else 2]
+        ]
+        for message in (message for one in asked for message in one):
+            for part in message["content"]:
+                if "text" in part:
+                    part["text"] = part["text"].replace("<image>", "")
+        found.append([model.chat(one, max_tokens=8, temperature=0).tokens for one in asked])
+    assert found[0] == found[1]
