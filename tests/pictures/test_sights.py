@@ -1,17 +1,22 @@
 """Every type of model that sees computes what transformers does, whole, in chunks, in batches and from the cache."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_eyes
 import tiny_sights
+from click.testing import CliRunner
+from PIL import Image
 
 import weft
+from weft.cli.app import app
 from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError, WeftError
 from weft.generate import Request, Seen, make_request
 from weft.generate.sight.prompt import step_vectors, turns
 from weft.pictures import crops_of, grid_of, open_picture, read_crop_recipe, read_grid_recipe
+from weft.runtime.paged.holding import slots_of
 from weft.runtime.steps import build_step
 
 VISION = Path(__file__).parent.parent / "golden" / "vision"
@@ -65,8 +70,8 @@ def logits(decoder, prompt, chunk):
         part = list(prompt[start:end])
         given = step_vectors([(start, end, pictures_of(prompt))])
         holding.ready()
-        slots = None if decoder.slots is None else [holding.slots]
-        step = build_step([part], starts=[start], asked=[len(part)], pages=[holding.row], slots=slots, **given)
+        where = {"pages": [holding.row], "slots": slots_of([holding])}
+        step = build_step([part], starts=[start], asked=[len(part)], **where, **given)
         found.append(decoder.run(step))
         holding.advance()
         start = end
@@ -225,8 +230,8 @@ def test_a_text_has_the_same_bits_in_a_step_with_pictures(folders, kind, compute
         holding.ready()
     given = step_vectors([(0, len(seen), seen.pictures), (0, len(text), ())])
     ids, rows = [list(seen), list(text)], [holding.row for holding in holdings]
-    slots = None if decoder.slots is None else [holding.slots for holding in holdings]
-    both = decoder.run(build_step(ids, asked=[len(seen), len(text)], pages=rows, slots=slots, **given))
+    step = build_step(ids, asked=[len(seen), len(text)], pages=rows, slots=slots_of(holdings), **given)
+    both = decoder.run(step)
     assert np.array_equal(both[len(seen) :], logits(decoder, text, 512))
     assert np.array_equal(both[: len(seen)], logits(decoder, seen, 512))
 
@@ -266,6 +271,35 @@ def test_a_folder_that_lacks_what_is_needed_says_so(folders, kind, tmp_path):
     lacking = weft.load(str(tiny_sights.write_folder(tmp_path / "d", kind, tensors={**tensors, **text})), context=512)
     with pytest.raises(WeftError, match=r"the model wants|missing|has no"):
         lacking.chat(asked("one"))
+
+
+def test_a_head_of_its_own_drafts_for_texts_and_not_after_pictures(tmp_path):
+    tensors, at = tiny_sights.weights("qwen3_5"), "model.language_model.layers.1."
+    rng, size = np.random.default_rng(5), 32
+    head = {f"mtp.layers.0.{name.removeprefix(at)}": one for name, one in tensors.items() if name.startswith(at)}
+    for name, shape in (("fc", (size, 2 * size)), ("norm", size), ("pre_fc_norm_embedding", size)):
+        head[f"mtp.{name}.weight"] = rng.normal(0, 0.2, shape).astype(np.float32)
+    head["mtp.pre_fc_norm_hidden.weight"] = head["mtp.norm.weight"]
+    model = weft.load(str(tiny_sights.write_folder(tmp_path, "qwen3_5", tensors={**tensors, **head})), context=1024)
+    assert model.decoder.has_draft_head
+    prompts = [model.chat_ids(asked(name)) for name in NAMES]
+    handles = [model.engine.submit(make_request(prompt, **GREEDY)) for prompt in prompts]
+    for name, handle in zip(NAMES, handles):
+        assert list(handle.result().tokens) == GOLDEN["qwen3_5"][f"{name}.made"].tolist()
+
+
+@each
+def test_the_command_line_shows_pictures(folders, kind, tmp_path):
+    path = tmp_path / "0.png"
+    Image.fromarray(tiny_eyes.pictures()[0]).save(path)
+    model = weft.load(str(folders[kind]), context=512)
+    content = [{"type": "image", "image": path}, tiny_eyes.text("What?")]
+    wanted = model.chat([{"role": "user", "content": content}], max_tokens=12, temperature=0)
+    greedy = ["--max-tokens", "12", "--temperature", "0", "--json", "--context", "512"]
+    command = ["generate", "--chat", "What?", "--image", str(path), "-m", str(folders[kind]), *greedy]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["tokens"] == list(wanted.tokens)
 
 
 def test_pan_and_scan_gives_what_transformers_gives(tmp_path):

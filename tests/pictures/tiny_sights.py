@@ -150,7 +150,51 @@ QWEN = {
     },
     "picture": 260,
 }
-TYPES = {"gemma3": GEMMA, "qwen3_vl": QWEN}
+QWEN_HYBRID = {
+    **QWEN,
+    "config": {
+        **QWEN["config"],
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3_5",
+        "text_config": {
+            **QWEN_TEXT,
+            "model_type": "qwen3_5_text",
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "linear_conv_kernel_dim": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10_000.0,
+                "partial_rotary_factor": 0.75,
+                "mrope_section": [2, 2, 2],
+                "mrope_interleaved": True,
+            },
+        },
+        "vision_config": {**QWEN_VISION, "model_type": "qwen3_5_vision", "depth": 2},
+    },
+}
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 16,
+}
+QWEN_EXPERTS = {
+    **QWEN_HYBRID,
+    "config": {
+        **QWEN_HYBRID["config"],
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+        "model_type": "qwen3_5_moe",
+        "text_config": {**QWEN_HYBRID["config"]["text_config"], **EXPERTS, "model_type": "qwen3_5_moe_text"},
+        "vision_config": {**QWEN_HYBRID["config"]["vision_config"], "model_type": "qwen3_5_moe_vision"},
+    },
+}
+TYPES = {"gemma3": GEMMA, "qwen3_vl": QWEN, "qwen3_5": QWEN_HYBRID, "qwen3_5_moe": QWEN_EXPERTS}
 
 
 def weights(kind, seed=13):

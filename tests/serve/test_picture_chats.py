@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import tiny_eyes
+import tiny_sights
 
 import weft
 from weft.serve import BackgroundServer, Limits, ModelSpec, Settings
@@ -179,3 +180,26 @@ def test_other_messages_have_no_pictures_and_conversations_not_too_many(post: As
     long = [{"role": "user", "content": [openai_part(URLS[0])] * 40}]
     answer = post("/v1/chat/completions", messages=long, max_tokens=2)
     assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded", answer.text
+
+
+@pytest.mark.parametrize("kind", tiny_sights.TYPES)
+def test_every_type_that_sees_reads_the_parts_of_three_apis(tmp_path: Path, kind: str) -> None:
+    folder = tiny_sights.write_folder(tmp_path, kind)
+    answer, _ = wanted(weft.load(str(folder), threads=1, context=512), FILES[0], "Which?")
+    options = {"threads": 1, "context": 512}
+    with BackgroundServer(Settings(models=(ModelSpec("sight", str(folder), options),), port=0)) as server:
+
+        def ask(path: str, **body: Any) -> Any:
+            found = httpx.post(server.url + path, json={"model": "sight", **body}, timeout=120)
+            assert found.status_code == 200, found.text
+            return found.json()
+
+        content = [openai_part(URLS[0]), text("Which?")]
+        said = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 6}
+        assert ask("/v1/chat/completions", **said)["choices"][0]["message"]["content"] == answer
+        source = {"type": "base64", "media_type": "image/png", "data": PLAIN[0]}
+        said["messages"] = [{"role": "user", "content": [{"type": "image", "source": source}, text("Which?")]}]
+        assert ask("/v1/messages", **said)["content"][0]["text"] == answer
+        one = {"role": "user", "content": "Which?", "images": [PLAIN[0]]}
+        limits = {"temperature": 0, "num_predict": 6}
+        assert ask("/api/chat", messages=[one], stream=False, options=limits)["message"]["content"] == answer

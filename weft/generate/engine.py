@@ -417,7 +417,8 @@ class Engine:
         self._counts["accepted"] += sequence.accepted - chosen.accepted
         self._counts["generated"] += len(sequence.tokens) - chosen.known
         sequence.settle(item.start, item.stop)
-        if self._head is not None and chosen.hidden is not None and sequence.request.speculate is not False:
+        drafts = sequence.request.speculate is not False and not sequence.turned
+        if self._head is not None and chosen.hidden is not None and drafts:
             self._head.observe(sequence.key, item.start, chosen.hidden[: sequence.reached - item.start])
         self._sharing.keep(sequence)
         if sequence.finished:

@@ -19,7 +19,7 @@ from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
-    from weft.nn import Scope, Step
+    from weft.nn import Rope, Scope, Step
 
 __all__ = [
     "DRAFT_HEAD",
@@ -41,6 +41,7 @@ DRAFT_HEAD = "mtp.fc.weight"  # there where a checkpoint has the head for multi-
 LAYER_TYPES = ("linear_attention", "full_attention")
 MAX_WIDTH = 16  # of a convolution, csrc/kernels/causal_conv.cpp
 UNIT_EPS = 1e-6  # of queries and keys of the delta rule
+SECTIONS = (11, 11, 10)  # pairs that turn with time, row and column, where a file says nothing
 INTERVAL = 4  # every fourth layer attends, where a file says nothing else
 # What only a head for the next token but one has, in GGUF's words; the first four are what Qwen's heads have.
 NEXTN = {
@@ -178,6 +179,10 @@ class Config(llama.Config):
     def rotated(self) -> int:
         return int(self.channels * self.partial_rotary_factor)
 
+    def rotation(self, layer: int, context: int) -> Rope | None:
+        """Tokens of pictures are turned by time, row and column (qwen3_5.py)."""
+        return nn.turned_by_axes(super().rotation(layer, context), self.scaling, SECTIONS)
+
     def attends(self, layer: int) -> bool:
         """Whether this layer has attention; the others have the delta rule."""
         if self.layer_types is not None:
@@ -253,7 +258,7 @@ def block(
 
 def trunk(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The last hidden state of all tokens [T, hidden], before the norm."""
-    x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
+    x = nn.token_inputs(step, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
         x = layers(x, w / "layers" / layer, cfg, step, layer)
     return x

@@ -228,13 +228,10 @@ def turned_by_axes(rotation: Rope | None, scaling: Mapping[str, Any] | None, sec
     config says, or `sections` (interleaved multimodal rope). What rows and columns do not take turns with time."""
     if rotation is None:
         return None
-    said = scaling or {}
-    given, pairs = said.get("mrope_section", list(sections)), len(rotation.frequencies)
-    if (
-        not isinstance(given, list)
-        or len(given) != 3
-        or not all(type(n) is int and 0 <= 3 * n <= 3 * pairs for n in given)
-    ):
+    said, pairs = scaling or {}, len(rotation.frequencies)
+    given = said.get("mrope_section", [min(count, pairs) for count in sections])
+    counts = given if isinstance(given, list) else []
+    if len(counts) != 3 or not all(type(n) is int and 0 <= n <= pairs for n in counts):
         what = f"must be three numbers of at most {pairs} pairs"
         raise UnsupportedError("rope", what, field="mrope_section", given=given)
     if said.get("mrope_interleaved", True) is not True:
