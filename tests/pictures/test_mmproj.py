@@ -140,6 +140,18 @@ def test_one_that_was_not_asked_for_and_does_not_fit_is_left_out(pair, tmp_path)
     assert weft.load(str(tmp_path / "tiny.gguf")).eyes is None
 
 
+def test_a_vocabulary_without_a_token_for_pictures_reads_texts(pair, tmp_path):
+    opened = open_gguf(pair[0])
+    said = opened.metadata.stored()
+    words = list(said["tokenizer.ggml.tokens"])
+    words[tiny_eyes.IMAGE] = "<other>"
+    write_gguf(tmp_path / "tiny.gguf", opened.tensors, {**said, "tokenizer.ggml.tokens": words})
+    shutil.copy(pair[1], tmp_path / "mmproj-tiny.gguf")
+    assert weft.load(str(tmp_path / "tiny.gguf")).eyes is None
+    with pytest.raises(UnsupportedError, match="no token <image>"):
+        weft.load(str(tmp_path / "tiny.gguf"), mmproj=str(tmp_path / "mmproj-tiny.gguf"))
+
+
 def test_missing_files_and_folders_are_refused(pair, tmp_path):
     with pytest.raises(NotFoundError, match="no such mmproj file"):
         weft.load(str(pair[0]), mmproj=str(tmp_path / "none.gguf"))

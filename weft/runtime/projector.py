@@ -71,7 +71,13 @@ def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoi
         made = _text_width(opened, kind)
         what = f"{path.name} makes vectors of {made} numbers, and {checkpoint.path.name} reads {width}"
         raise UnsupportedError("load", what, field="mmproj", advice="give the file that was made for this model")
-    token = _token(checkpoint, projector_of(kind, path.name).mark)
+    mark = projector_of(kind, path.name).mark
+    token = _token(checkpoint, mark)
+    if token is None and given is None:
+        return checkpoint
+    if token is None:
+        what = f"{checkpoint.path.name} has no token {mark}, which stands for pictures"
+        raise UnsupportedError("load", what, field="mmproj", advice="load it without the mmproj file")
     return replace(checkpoint, projector=path, config={**checkpoint.config, "image_token_id": token})
 
 
@@ -98,16 +104,12 @@ def _text_width(opened: TensorFile[Metadata], kind: str) -> int:
     return opened.metadata.get_int("clip.vision.projection_dim", low=1, high=1 << 16)
 
 
-def _token(checkpoint: Checkpoint, mark: str) -> int:
-    """The id of the token that stands for pictures."""
+def _token(checkpoint: Checkpoint, mark: str) -> int | None:
+    """The id of the token that stands for pictures; None where the vocabulary has none."""
     meta, key = cast("Metadata", checkpoint.metadata), "tokenizer.ggml.tokens"
     tokens: Any = meta.get_array(key, "str") if key in meta else ()
     wanted = mark.encode()
-    found = next((id for id in range(len(tokens)) if tokens.raw(id) == wanted), None)
-    if found is None:
-        what = f"{checkpoint.path.name} has no token {mark}, which stands for pictures"
-        raise UnsupportedError("load", what, field="mmproj", advice="load it without the mmproj file")
-    return found
+    return next((id for id in range(len(tokens)) if tokens.raw(id) == wanted), None)
 
 
 def read_projector(path: Path, text_hidden_size: int) -> ProjectorFile:
