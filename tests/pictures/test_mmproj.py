@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_eyes
+import tiny_sights
 from click.testing import CliRunner
 from PIL import Image
 
 import weft
 from weft.cli.app import app
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
+from weft.generate import Prompt, Seen
 from weft.generate.sight.prompt import step_vectors
 from weft.quantise import Quantising
 from weft.runtime.projector import find_projector
@@ -55,14 +57,51 @@ def test_a_pair_that_weft_wrote_means_the_same_to_llama_cpp(model, name):
     assert len(prompt.pictures) == len(vectors) >= 5
     for found, wanted in zip(prompt.pictures, vectors):
         assert np.abs(found.vectors - wanted).max() < FAR and np.abs(wanted).max() > 4
+    found = run(model, prompt)
+    wanted = GOLDEN[f"{name}.logits"]
+    assert np.abs(found - wanted).max() < FAR_LOGITS and np.abs(wanted).max() > 2
+
+
+def run(model, prompt):
+    """Logits after every fifth token."""
     holding = model.decoder.holding()
     assert holding.grow(len(prompt))
     given = step_vectors([(0, len(prompt), prompt.pictures)])
     step = build_step([list(prompt)], starts=[0], asked=[len(prompt)], pages=[holding.row], **given)
     found = model.decoder.run(step)[::5]
     holding.release()
-    wanted = GOLDEN[f"{name}.logits"]
-    assert np.abs(found - wanted).max() < FAR_LOGITS and np.abs(wanted).max() > 2
+    return found
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory):
+    return tiny_sights.write_pair(tmp_path_factory.mktemp("gemma"))
+
+
+def test_a_pair_of_gemma_3_means_the_same_to_llama_cpp(gemma):
+    model = weft.load(str(gemma[0]), context=512)
+    before, vectors, after = (GOLDEN[f"gemma3.chunk.{i}"] for i in range(3))
+    (look,) = model.eyes.look([tiny_sights.SQUARE[1]])
+    found = model.eyes.vectors(look.parts[0])
+    assert np.abs(found - vectors).max() < FAR and np.abs(vectors).max() > 4
+    ids = [*before.tolist(), *[tiny_sights.GEMMA["picture"]] * len(vectors), *after.tolist()]
+    written = model.prompt_ids(tiny_sights.SQUARE[0], None, True, [tiny_sights.SQUARE[1]])
+    assert [id for id in written if id != 10] == [id for id in ids if id != 10]  # llama.cpp leaves ends of lines out
+    wanted = GOLDEN["gemma3.logits"]
+    assert np.abs(run(model, Prompt(ids, [Seen(len(before), found, whole=True)])) - wanted).max() < 0.15
+    assert np.abs(run(model, Prompt(ids, [Seen(len(before), found)])) - wanted).max() > 1  # tokens that see to the left
+    assert np.abs(wanted).max() > 10
+
+
+def test_a_pair_of_gemma_3_answers_as_the_folder_it_was_made_of(gemma):
+    model, folder = (weft.load(str(path), context=512) for path in (gemma[0], gemma[0].parent / "whole"))
+    for name in tiny_eyes.CONVERSATIONS:
+        asked = tiny_eyes.messages(name, tiny_eyes.pictures())
+        wanted, found = folder.chat_ids(asked), model.chat_ids(asked)
+        assert found == wanted
+        for one, other in zip(getattr(found, "pictures", ()), getattr(wanted, "pictures", ()), strict=True):
+            assert np.array_equal(one.vectors, other.vectors)
+        assert model.chat(asked, **GREEDY).tokens == folder.chat(asked, **GREEDY).tokens
 
 
 def test_a_pair_answers_as_the_folder_it_was_made_of(pair, model):

@@ -220,3 +220,22 @@ def write_folder(folder, kind, processor=None, config=None, tensors=None):
     write_tensors(folder / "model.safetensors", weights(kind) if tensors is None else tensors)
     tiny_eyes.write_tokenizer(folder, said["special"])
     return folder
+
+
+# A prompt with a picture of the tower's own size, for `write_pair`'s model, so that nobody resizes it.
+SQUARE = (
+    "<bos><start_of_turn>user\n<image>What is this?<end_of_turn>\n<start_of_turn>model\n",
+    np.random.default_rng(31).integers(0, 256, (24, 24, 3), np.uint8),
+)
+
+
+def write_pair(folder):
+    """A GGUF file of Gemma 3 and its mmproj file, which weft writes of a folder; llama.cpp takes every sixth layer for
+    one that sees all, so that this has none. -> their paths"""
+    from weft.quantise import Quantising
+
+    text = {**GEMMA["config"]["text_config"], "sliding_window": 512, "layer_types": ["sliding_attention"] * 3}
+    source = write_folder(folder / "whole", "gemma3", config={"text_config": text})
+    list(Quantising(source, folder / "tiny-f32.gguf", type="f32"))
+    list(Quantising(source, folder / "mmproj-tiny-f32.gguf", type="f32", tower=True))
+    return folder / "tiny-f32.gguf", folder / "mmproj-tiny-f32.gguf"

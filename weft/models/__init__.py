@@ -28,7 +28,8 @@ ARCHITECTURES = {
     "lfm2moe": "lfm2_moe",
     "qwen35moe": "qwen3_5_moe_text",
 }
-PROJECTORS = {"idefics3": "idefics3_vision"}  # clip.projector_type of an mmproj file -> the file of its tower
+# clip.projector_type of an mmproj file -> the file of its tower
+PROJECTORS = {"gemma3": "gemma3_vision", "idefics3": "idefics3_vision"}
 WITH_EXPERTS = {"llama": "mixtral"}  # where a file of the architecture may have experts or not
 ADVICE = "`weft list --models` prints the types that weft runs"
 

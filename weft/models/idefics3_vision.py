@@ -114,7 +114,7 @@ def _write(config: Mapping[str, Any], processor: Mapping[str, Any]) -> dict[str,
 PROJECTOR = Projector(
     kind="idefics3",
     model_type="idefics3",
-    mark="<image>",
+    tokens={"image_token_id": "<image>"},
     tensors={"mm.model.fc": "connector.modality_projection.proj"},
     read=_read,
     write=_write,

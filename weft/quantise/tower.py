@@ -12,6 +12,7 @@ from weft.quantise.source import Source
 from weft.runtime.checkpoint import read_object
 from weft.runtime.tower import open_tower, picture_tokens
 from weft.weights import TensorView
+from weft.weights.names import Projector
 from weft.weights.projector import projector_metadata
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -39,7 +40,10 @@ def open_tower_source(folder: Path) -> Source:
         own = read_config(module.Config, checkpoint.config)
     metadata = projector_metadata(projector, own, width)
     metadata |= {"general.name": folder.resolve().name, **projector.write(config, _processor(folder))}
-    tensors = {projector.file_name(name): _folded(tensor.view, own) for name, tensor in checkpoint.tensors.items()}
+    tensors = {
+        projector.file_name(name): _stored(name, tensor.view, own, projector)
+        for name, tensor in checkpoint.tensors.items()
+    }
     return Source(folder, tensors, metadata, tuple(checkpoint.files))
 
 
@@ -53,9 +57,13 @@ def _processor(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _folded(view: TensorView, config: Any) -> TensorView:
-    """The matrix over patches as a convolution, which files have."""
-    if view.shape != (config.hidden_size, config.inputs):
+def _stored(name: str, view: TensorView, config: Any, projector: Projector) -> TensorView:
+    """A tensor as files have it: the matrix over patches is a convolution, and norms may have one added."""
+    import numpy as np
+
+    if name.rpartition(".")[0] in projector.plus_one:
+        return TensorView.of(view.numpy().astype(np.float32) + np.float32(1))
+    if name != "embeddings.patch_embedding.weight":
         return view
     shape = (config.hidden_size, config.num_channels, config.patch_size, config.patch_size)
     return TensorView(view.dtype, shape, view.bytes())

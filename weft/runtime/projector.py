@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weft.errors import NotFoundError, UnsupportedError
 from weft.frozen import frozen
 from weft.models import PROJECTORS, model_module
+from weft.nn.scope import PLUS_ONE
 from weft.runtime.checkpoint import Checkpoint, Tensor, read_object
 from weft.runtime.tower import picture_tokens, unfolded
 
@@ -26,13 +27,13 @@ _NOT_NAME = re.compile(
 @frozen
 class ProjectorFile:
     """A tower that is read: config.json's content for both parts, that of preprocessor_config.json, the tower's
-    checkpoint, and the token that stands for pictures in the text."""
+    checkpoint, and the fields of config.json that the text part's vocabulary has."""
 
     name: str
     config: Mapping[str, Any]
     processor: Mapping[str, Any]
     tower: Checkpoint
-    mark: str
+    tokens: tuple[str, ...]
 
 
 def find_projector(model: Path) -> Path | None:
@@ -71,14 +72,15 @@ def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoi
         made = _text_width(opened, kind)
         what = f"{path.name} makes vectors of {made} numbers, and {checkpoint.path.name} reads {width}"
         raise UnsupportedError("load", what, field="mmproj", advice="give the file that was made for this model")
-    mark = projector_of(kind, path.name).mark
-    token = _token(checkpoint, mark)
-    if token is None and given is None:
+    declared = projector_of(kind, path.name).tokens
+    ids = {name: _token(checkpoint, token) for name, token in declared.items()}
+    missing = next((declared[name] for name, id in ids.items() if id is None), None)
+    if missing is not None and given is None:
         return checkpoint
-    if token is None:
-        what = f"{checkpoint.path.name} has no token {mark}, which stands for pictures"
+    if missing is not None:
+        what = f"{checkpoint.path.name} has no token {missing}, which stands for pictures"
         raise UnsupportedError("load", what, field="mmproj", advice="load it without the mmproj file")
-    return replace(checkpoint, projector=path, config={**checkpoint.config, "image_token_id": token})
+    return replace(checkpoint, projector=path, config={**checkpoint.config, **ids})
 
 
 def reads_pictures(checkpoint: Checkpoint) -> bool:
@@ -105,7 +107,7 @@ def _text_width(opened: TensorFile[Metadata], kind: str) -> int:
 
 
 def _token(checkpoint: Checkpoint, mark: str) -> int | None:
-    """The id of the token that stands for pictures; None where the vocabulary has none."""
+    """The id of a token; None where the vocabulary has none."""
     meta, key = cast("Metadata", checkpoint.metadata), "tokenizer.ggml.tokens"
     tokens: Any = meta.get_array(key, "str") if key in meta else ()
     wanted = mark.encode()
@@ -125,7 +127,11 @@ def read_projector(path: Path, text_hidden_size: int) -> ProjectorFile:
     outer, processor = projector.read(meta, vision)
     wider = opened.tensors.get("v.blk.0.ffn_down.weight")
     swapped = wider is not None and vision["intermediate_size"] != vision["hidden_size"] == wider.shape[1]
-    tensors = {projector.own_name(name, swapped): Tensor(unfolded(view)) for name, view in opened.tensors.items()}
+    tensors = {}
+    for name, view in opened.tensors.items():
+        own_name = projector.own_name(name, swapped)
+        form = PLUS_ONE if own_name.rpartition(".")[0] in projector.plus_one else ""
+        tensors[own_name + form] = Tensor(unfolded(view))
     config = {"model_type": projector.model_type, "vision_config": vision, **outer}
     own = {**vision, **outer, "text_hidden_size": text_hidden_size, "model_type": PROJECTORS[kind]}
     tower = Checkpoint(
@@ -137,4 +143,4 @@ def read_projector(path: Path, text_hidden_size: int) -> ProjectorFile:
         metadata=meta,
         files=opened.files,
     )
-    return ProjectorFile(path.name, config, {**processor, **colours(meta)}, tower, projector.mark)
+    return ProjectorFile(path.name, config, {**processor, **colours(meta)}, tower, tuple(projector.tokens))

@@ -308,8 +308,10 @@ class Projector:
 
     kind        the file's clip.projector_type
     model_type  config.json's word for a model with this tower
-    mark        the token that a picture's tokens are in the vocabulary of the text part
+    tokens      config.json's field for a token's id -> the token in the vocabulary of the text part, first the one
+                that stands for pictures
     tensors     GGUF stem -> the tower's stem, of what this tower has beside the layers
+    plus_one    stems of the tower whose vectors are stored with one added to them
     read        config.json's entries outside vision_config, and the content of preprocessor_config.json but for its
                 colours, from the file's metadata (gguf_meta) and vision_config
     write       the same back: keys, from config.json and preprocessor_config.json
@@ -317,10 +319,11 @@ class Projector:
 
     kind: str
     model_type: str
-    mark: str
+    tokens: Mapping[str, str]
     tensors: Mapping[str, str]
     read: Callable[[Any, Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
     write: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    plus_one: tuple[str, ...] = ()
     root: Mapping[str, str] = field(default_factory=lambda: _TOWER_ROOT)
 
     def own_name(self, name: str, swapped: bool) -> str:

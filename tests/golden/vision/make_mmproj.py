@@ -1,11 +1,11 @@
-"""What llama.cpp computes with a tiny GGUF file and its mmproj file, both written by weft: mmproj.npz.
+"""What llama.cpp computes with tiny GGUF files and their mmproj files, all written by weft: mmproj.npz.
 
     python tests/golden/vision/make_mmproj.py      (weft and xllamacpp, a build of llama.cpp with mtmd)
 
-Weights come from a seed alone (tests/pictures/tiny_eyes.py), so only outputs are stored: what a prompt with pictures is
-cut into, the vectors of its tiles, and the logits after every fifth token. Sizes of the pictures are whole tiles, which
-nobody resizes but for the whole of each. llama.cpp is called by the C interface of its headers of August 2026;
-structures that are passed by value are taken as bytes from its functions for defaults.
+Weights come from a seed alone (tests/pictures/tiny_eyes.py, tiny_sights.py), so only outputs are stored: what a prompt
+with pictures is cut into, the vectors of its tiles, and the logits after every fifth token. Sizes of the pictures are
+whole tiles, which nobody resizes but for the whole of each. llama.cpp is called by the C interface of its headers of
+August 2026; structures that are passed by value are taken as bytes from its functions for defaults.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "pictures")]
 import tiny_eyes  # noqa: E402
+import tiny_sights  # noqa: E402
 from made_with import note_versions  # noqa: E402
 
 POINTER, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32
@@ -56,6 +57,8 @@ def library():
         "llama_model_load_from_file": (POINTER, ctypes.c_char_p, Blob),
         "llama_init_from_model": (POINTER, POINTER, Blob),
         "llama_decode": (INT, POINTER, Batch),
+        "llama_set_causal_attn": (None, POINTER, ctypes.c_bool),
+        "mtmd_decode_use_non_causal": (ctypes.c_bool, POINTER, POINTER),
         "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), POINTER, INT),
         "mtmd_init_from_file": (POINTER, ctypes.c_char_p, POINTER, Blob),
         "mtmd_default_marker": (ctypes.c_char_p,),
@@ -111,9 +114,9 @@ def tokenised(lib, seeing, prompt, pictures):
     return found
 
 
-def logits(lib, context, chunks):
-    """Logits after every token of the chunks, one after another."""
-    found, at, vocab = [], 0, tiny_eyes.VOCAB + 1
+def logits(lib, context, chunks, vocab, both_ways):
+    """Logits after every token of the chunks, one after another; tokens of a picture see each other `both_ways`."""
+    found, at = [], 0
     for chunk in chunks:
         count = len(chunk)
         batch = Batch(count=count)
@@ -125,25 +128,38 @@ def logits(lib, context, chunks):
         zero = (INT * 1)(0)
         batch.seq = (ctypes.POINTER(INT) * count)(*[ctypes.cast(zero, ctypes.POINTER(INT))] * count)
         batch.logits = (ctypes.c_int8 * count)(*[1] * count)
+        lib.llama_set_causal_attn(context, not (both_ways and chunk.ndim == 2))
         assert lib.llama_decode(context, batch) == 0
         found += [np.ctypeslib.as_array(lib.llama_get_logits_ith(context, i), (vocab,)).copy() for i in range(count)]
         at += count
     return np.array(found)
 
 
+def answers(lib, pair, prompts, vocab):
+    """name.chunk.N and name.logits of each prompt."""
+    found = {}
+    text, mmproj = pair
+    model = lib.llama_model_load_from_file(str(text).encode(), lib.llama_model_default_params())
+    seeing = lib.mtmd_init_from_file(str(mmproj).encode(), model, lib.mtmd_context_params_default())
+    marker = lib.mtmd_default_marker().decode()
+    for name, (prompt, pictures) in prompts.items():
+        chunks = tokenised(lib, seeing, prompt.replace("<image>", marker), pictures)
+        context = lib.llama_init_from_model(model, context_params(lib))
+        both_ways = lib.mtmd_decode_use_non_causal(seeing, None)
+        found |= {f"{name}.chunk.{i}": chunk for i, chunk in enumerate(chunks)}
+        found[f"{name}.logits"] = logits(lib, context, chunks, vocab, both_ways)[::5]
+    return found
+
+
 def main():
-    lib, arrays = library(), {}
+    lib = library()
     with tempfile.TemporaryDirectory() as folder:
-        text, mmproj = tiny_eyes.write_pair(Path(folder))
-        model = lib.llama_model_load_from_file(str(text).encode(), lib.llama_model_default_params())
-        seeing = lib.mtmd_init_from_file(str(mmproj).encode(), model, lib.mtmd_context_params_default())
-        marker = lib.mtmd_default_marker().decode()
-        for name, (prompt, pictures) in tiny_eyes.WHOLE_TILES.items():
-            chunks = tokenised(lib, seeing, prompt.replace("<image>", marker), pictures)
-            context = lib.llama_init_from_model(model, context_params(lib))
-            for i, chunk in enumerate(chunks):
-                arrays[f"{name}.chunk.{i}"] = chunk
-            arrays[f"{name}.logits"] = logits(lib, context, chunks)[::5]
+        pair = tiny_eyes.write_pair(Path(folder) / "idefics3")
+        arrays = answers(lib, pair, tiny_eyes.WHOLE_TILES, tiny_eyes.VOCAB + 1)
+        pair = tiny_sights.write_pair(Path(folder) / "gemma3")
+        prompt, picture = tiny_sights.SQUARE
+        vocab = tiny_sights.GEMMA["config"]["text_config"]["vocab_size"]
+        arrays |= answers(lib, pair, {"gemma3": (prompt, [picture])}, vocab)
     np.savez_compressed(HERE / "mmproj.npz", **arrays)
     note_versions(HERE / "mmproj.npz", "xllamacpp", "numpy")
 

@@ -42,7 +42,8 @@ def eyes_of(decoder: Decoder) -> Eyes | None:
         file = read_projector(checkpoint.projector, decoder.config.hidden_size)
         kind = picture_tokens(file.config)
         assert kind is not None  # only such towers have mmproj files
-        return Eyes(decoder, dict(file.config), KINDS[kind], file=file)
+        ids = {name: checkpoint.config[name] for name in file.tokens}
+        return Eyes(decoder, {**file.config, **ids}, KINDS[kind], file=file)
     if checkpoint.format != "safetensors" or not checkpoint.path.is_dir():
         return None
     config = read_object(checkpoint.path / "config.json", missing={})
