@@ -273,6 +273,16 @@ def test_a_folder_that_lacks_what_is_needed_says_so(folders, kind, tmp_path):
         lacking.chat(asked("one"))
 
 
+def test_experts_that_are_stored_with_their_inputs_first_are_the_same(folders, tmp_path):
+    sideways = {
+        name: np.ascontiguousarray(one.swapaxes(1, 2)) if ".experts." in name else one
+        for name, one in tiny_sights.weights("qwen3_vl_moe").items()
+    }
+    assert sum(".experts." in name for name in sideways) == 6
+    model = weft.load(str(tiny_sights.write_folder(tmp_path, "qwen3_vl_moe", tensors=sideways)), context=512)
+    assert list(model.chat(asked("one"), **GREEDY).tokens) == GOLDEN["qwen3_vl_moe"]["one.made"].tolist()
+
+
 def test_a_head_of_its_own_drafts_for_texts_and_not_after_pictures(tmp_path):
     tensors, at = tiny_sights.weights("qwen3_5"), "model.language_model.layers.1."
     rng, size = np.random.default_rng(5), 32

@@ -194,7 +194,23 @@ QWEN_EXPERTS = {
         "vision_config": {**QWEN_HYBRID["config"]["vision_config"], "model_type": "qwen3_5_moe_vision"},
     },
 }
-TYPES = {"gemma3": GEMMA, "qwen3_vl": QWEN, "qwen3_5": QWEN_HYBRID, "qwen3_5_moe": QWEN_EXPERTS}
+QWEN_VL_EXPERTS = {
+    **QWEN,
+    "config": {
+        **QWEN["config"],
+        "architectures": ["Qwen3VLMoeForConditionalGeneration"],
+        "model_type": "qwen3_vl_moe",
+        "text_config": {**QWEN["config"]["text_config"], **EXPERTS, "model_type": "qwen3_vl_moe_text"},
+        "vision_config": {**QWEN["config"]["vision_config"], "model_type": "qwen3_vl_moe_vision"},
+    },
+}
+TYPES = {
+    "gemma3": GEMMA,
+    "qwen3_vl": QWEN,
+    "qwen3_vl_moe": QWEN_VL_EXPERTS,
+    "qwen3_5": QWEN_HYBRID,
+    "qwen3_5_moe": QWEN_EXPERTS,
+}
 
 
 def weights(kind, seed=13):

@@ -417,7 +417,7 @@ class Engine:
         self._counts["accepted"] += sequence.accepted - chosen.accepted
         self._counts["generated"] += len(sequence.tokens) - chosen.known
         sequence.settle(item.start, item.stop)
-        drafts = sequence.request.speculate is not False and not sequence.turned
+        drafts = sequence.request.speculate is not False and not sequence.request.turned
         if self._head is not None and chosen.hidden is not None and drafts:
             self._head.observe(sequence.key, item.start, chosen.hidden[: sequence.reached - item.start])
         self._sharing.keep(sequence)

@@ -140,11 +140,6 @@ class Sequence:
         return self.reached == len(self.tokens) - 1 and bool(self.pages)
 
     @property
-    def turned(self) -> bool:
-        """Whether pictures change what its tokens are rotated by: then the model's own head does not draft for it."""
-        return any(one.grid is not None for one in self.request.pictures)
-
-    @property
     def wants_nothing(self) -> bool:
         """Whether only the prompt is to be computed (`max_tokens` 0)."""
         return self._limits.max_tokens == 0

@@ -6,7 +6,7 @@ What the tower had after some of its layers is added to tokens of pictures after
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
@@ -47,7 +47,7 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     return with_deep(qwen3.block(x, w, cfg, step, layer), cfg, step, layer)
 
 
-def with_deep(x: Tensor, cfg: Config, step: Step, layer: int) -> Tensor:
+def with_deep(x: Tensor, cfg: Any, step: Step, layer: int) -> Tensor:
     """The output of a layer, with what is added to tokens of pictures."""
     deep = step.deep_of(layer) if layer < cfg.deepstack_layers else None
     return x if deep is None else x + deep

@@ -302,7 +302,7 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
         path=folder,
         format="safetensors",
         config=text_config(config, text_type) if text_type else config,
-        tensors={name: Tensor(view) for name, view in (expert_stacks(views) if names.stacks else views).items()},
+        tensors={name: Tensor(view) for name, view in _stacked(views, names).items()},
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
         chat_template=_folder_template(folder),
@@ -328,6 +328,10 @@ def described_config(config: Mapping[str, Any], described: Mapping[str, Any]) ->
     }
     kind = "generic_encoder" if described.get("kind") == "encoder" else "generic"
     return {**config, **sizes, "model_type": kind, DESCRIBED: described}
+
+
+def _stacked(views: dict[str, Any], names: Names) -> dict[str, Any]:
+    return expert_stacks(views, halves=names.halves) if names.stacks else views
 
 
 def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dict[str, str]:

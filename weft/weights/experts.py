@@ -22,21 +22,32 @@ if TYPE_CHECKING:
 _PARTS = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 
 
-def expert_stacks(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def expert_stacks(tensors: Mapping[str, Any], *, halves: bool = False) -> dict[str, Any]:
     """The tensors with experts.gate_up_proj and experts.down_proj, in either form, as experts.each.gate_proj.weight and
-    so on; each is made from the file when it is read."""
+    so on; each is made from the file when it is read. With `halves` gates come before all ups, and tensors that are
+    [experts, outputs, inputs] stay as they are."""
     found: dict[str, Any] = {}
     for name, view in tensors.items():
         base, _, own = name.rpartition(".")
         stem = own.removesuffix("_blocks").removesuffix("_bias").removesuffix("_scales")
-        if not base.endswith("experts") or stem not in _PARTS:
+        if not base.endswith("experts") or stem not in _PARTS or (halves and _upright(tensors, base)):
             found[name] = view
         elif not own.endswith("_scales"):
-            found.update(_parts(tensors, f"{base}.{stem}", base, own, stem))
+            found.update(_parts(tensors, f"{base}.{stem}", base, own, stem, halves))
     return found
 
 
-def _parts(tensors: Mapping[str, Any], full: str, base: str, own: str, stem: str) -> dict[str, TensorView]:
+def _upright(tensors: Mapping[str, Any], base: str) -> bool:
+    """Whether gate_up_proj is [experts, 2 inner, hidden], where down_proj is [experts, hidden, inner]."""
+    gate_up, down = (tensors.get(f"{base}.{stem}") for stem in _PARTS)
+    if gate_up is None or down is None or not len(gate_up.shape) == len(down.shape) == 3:
+        return True  # what is wrong with them is said where they are read
+    return bool(gate_up.shape[1:] == (2 * down.shape[2], down.shape[1]))
+
+
+def _parts(
+    tensors: Mapping[str, Any], full: str, base: str, own: str, stem: str, halves: bool
+) -> dict[str, TensorView]:
     names, view = _PARTS[stem], tensors[f"{base}.{own}"]
     every = len(names)
     shape: tuple[int, ...]
@@ -57,11 +68,17 @@ def _parts(tensors: Mapping[str, Any], full: str, base: str, own: str, stem: str
     if not fits or shape[1] % every:
         raise WeightError("weights", f"{base}.{own} has shape {view.shape} of {view.dtype}, which no experts have")
     ending = "bias" if own.endswith("_bias") else "weight"
-    whole = (shape[0], shape[1] // every, *shape[2:])
+    count = shape[1] // every
+    whole = (shape[0], count, *shape[2:])
     return {
-        f"{base}.each.{name}.{ending}": MadeView(kind, whole, _chosen(make, slice(first, None, every)))
-        for first, name in enumerate(names)
+        f"{base}.each.{name}.{ending}": MadeView(kind, whole, _chosen(make, outputs))
+        for name, outputs in zip(names, [_outputs(index, every, count, halves) for index in range(every)])
     }
+
+
+def _outputs(index: int, every: int, count: int, halves: bool) -> slice:
+    """Which outputs of a tensor part `index` of it has."""
+    return slice(index * count, (index + 1) * count) if halves else slice(index, None, every)
 
 
 def _chosen(make: Callable[[slice], np.ndarray], outputs: slice) -> Callable[[], np.ndarray]:

@@ -28,6 +28,7 @@ class Names:
     endings   endings of names in old files, and what they are now
     part      for the text part of a model with images: what its names begin with there -> what that is here
     stacks    experts are in gpt_oss's form: weights/experts.py makes stacks of matrices of them
+    halves    with stacks: gates are the first half of the outputs of gate_up_proj, not every other one
     """
 
     prefixes: tuple[str, ...] = ()
@@ -36,6 +37,7 @@ class Names:
     endings: Mapping[str, str] = field(default_factory=dict)
     part: Mapping[str, str] = field(default_factory=dict)
     stacks: bool = False
+    halves: bool = False
 
     def current(self, name: str) -> str:
         """The name with its ending as files have it now."""

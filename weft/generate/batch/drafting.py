@@ -54,7 +54,7 @@ class Drafting:
         if self._drafter is not None and self._speculate:
             wrong = {sequence.key for sequence, _ in failed}
             others = [s for s in decoding if not s.drafts and s.key not in wrong]
-            self._by_drafter(self._drafter, [s for s in others if not s.turned] if self.head else others)
+            self._by_drafter(self._drafter, [s for s in others if not s.request.turned] if self.head else others)
         return failed
 
     def _by_drafter(self, drafter: Drafter, sequences: list[Sequence]) -> None:
