@@ -350,6 +350,10 @@ class Backend(ABC):
         """The most pages that states can have, where something besides memory limits them."""
         return None
 
+    def slot_limit(self, wanted: Sequence[WantedState]) -> int | None:
+        """The same of slots."""
+        return None
+
     @property
     def memory(self) -> tuple[int, str] | None:
         """Bytes that are free for models, and where the number comes from; None where they are the machine's own."""

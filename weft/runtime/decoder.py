@@ -184,7 +184,8 @@ class Decoder:
     @cached_property
     def slots(self) -> SlotPool | None:
         """The pool of recurrent slots; None for a model without recurrent state."""
-        return SlotPool(slots_for(self.pages.count, *self._state_bytes)) if self._state_bytes[1] else None
+        most = self.backend.slot_limit(self._wanted_states)
+        return SlotPool(slots_for(self.pages.count, *self._state_bytes, most)) if self._state_bytes[1] else None
 
     def _bind(self) -> None:
         self._check_memory()
@@ -401,8 +402,7 @@ class Decoder:
         return 0 if self.has_draft_head else self.backend.top
 
     def run_top(self, step: Step, count: int, masks: Sequence[np.ndarray | None] | None = None) -> TopRows:
-        """The `count` or more largest logits of step.rows, without reading the others back; of those that `masks` allow
-        (see backends.base.Executable)."""
+        """The `count` or more largest logits of step.rows that `masks` allow, as backends.base.Executable has them."""
         self._check(step)
         return self._bound(step, lambda executable, arrays: executable.run_top(arrays, "logits", count, masks))
 

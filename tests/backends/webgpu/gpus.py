@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -18,3 +19,11 @@ def backend_or_skip():
         return GpuBackend()
     except (BackendError, NotFoundError) as error:
         pytest.skip(f"no GPU here: {error}")
+
+
+def agree(gpu, one, other):
+    """Whether two sets of products agree. The contract is about one set on one device; the software device computes
+    what the shaders say, in all of them, and a real driver may contract or reorder in some."""
+    if gpu.device.adapter.software:
+        return np.array_equal(one, other)
+    return np.linalg.norm(one - other) <= 1e-5 * np.linalg.norm(other)

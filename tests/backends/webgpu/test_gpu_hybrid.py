@@ -42,6 +42,15 @@ def test_slots_are_read_and_written(gpu, checkpoint):
     assert decoder.read_slot(empty) == written
 
 
+def test_slots_are_as_many_as_one_buffer_holds(gpu, checkpoint, monkeypatch):
+    layer = 4 * 4 * 18 * 18  # bytes of a slot: heads, keys, values
+    whole = Decoder(checkpoint, kv_tokens=2560, backend=gpu, bind=False)
+    assert whole.slots.count > 18
+    monkeypatch.setitem(gpu.device.limits, "max-storage-buffer-binding-size", 18 * layer)
+    decoder = Decoder(checkpoint, kv_tokens=640, context=64, backend=gpu, bind=False)
+    assert decoder.slots.count == 18
+
+
 @pytest.mark.parametrize("drafts", [False, True] if ALL else [False])
 def test_requests_that_share_are_preempted_and_resumed_have_the_tokens_of_each_alone(gpu, checkpoint, drafts):
     """Few pages and slots, shared beginnings past checkpoints, and chunks."""

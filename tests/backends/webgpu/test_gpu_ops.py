@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpus import ALL
+from gpus import ALL, agree
 
 from weft.backends.webgpu.launch import KERNELS, MANY
 from weft.backends.webgpu.products import LARGE, PLAIN, ROW, SMALL
@@ -64,16 +64,19 @@ def test_products_have_the_same_bits_in_every_shader_and_batch(gpu, kind, monkey
     rng = np.random.default_rng(5)
     depth = 200 if kind in ("f32", "f16", "bf16") else 1280
     x, weight = rng.standard_normal((67, depth)).astype("f4"), blocks(rng, kind, 70, depth)
-    op, found = catalogue()["matmul"], []
+    op, wholes = catalogue()["matmul"], []
     for product in SHADERS:
         monkeypatch.setattr(gpu.device, "products", (product,))
+        found = []
         for first, end in ((0, 67), (5, 6), (40, 49)):
             bound = single(op, (x[first:end], weight, None), {})
-            rows = gpu.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"]
-            found.append((first, rows))
-    whole = found[0][1]
-    for first, rows in found:
-        assert np.array_equal(rows, whole[first : first + len(rows)])
+            found.append((first, gpu.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"]))
+        wholes.append(found[0][1])
+        for first, rows in found:
+            assert np.array_equal(rows, wholes[-1][first : first + len(rows)])
+    plain, *others = wholes  # the others take turns on real devices: a batch decides which
+    assert agree(gpu, others[0], plain)
+    assert all(np.array_equal(one, others[0]) for one in others)
 
 
 def test_a_matrix_larger_than_a_binding_is_cut(gpu, monkeypatch):

@@ -99,6 +99,10 @@ class GpuBackend(Backend):
         largest = self.device.largest_buffer
         return min((largest // state_bytes([one])[0] for one in wanted if one.kind == "kv"), default=None)
 
+    def slot_limit(self, wanted: Sequence[WantedState]) -> int | None:
+        largest = self.device.largest_buffer
+        return min((largest // state_bytes([one])[1] for one in wanted if one.kind != "kv"), default=None)
+
     @property
     def memory(self) -> tuple[int, str] | None:
         return self.device.free_memory()

@@ -60,9 +60,10 @@ def checkpoint_bytes(page_bytes: int, slot_bytes: int) -> int:
     return min(-(-slot_bytes // CHECKPOINT_PAGES), max(page_bytes, -(-slot_bytes // LEAST_SHARE)))
 
 
-def slots_for(pages: int, page_bytes: int, slot_bytes: int) -> int:
-    """The slots of a state of `pages` pages: LEAST_SLOTS, and checkpoints as `checkpoint_bytes` allows."""
-    return LEAST_SLOTS + -(-pages * checkpoint_bytes(page_bytes, slot_bytes) // slot_bytes)
+def slots_for(pages: int, page_bytes: int, slot_bytes: int, most: int | None = None) -> int:
+    """The slots of a state of `pages` pages, up to `most`: LEAST_SLOTS, and as many as `checkpoint_bytes` allows."""
+    wanted = LEAST_SLOTS + -(-pages * checkpoint_bytes(page_bytes, slot_bytes) // slot_bytes)
+    return wanted if most is None else min(wanted, most)
 
 
 class Recurrence:
