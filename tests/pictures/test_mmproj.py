@@ -191,6 +191,12 @@ def test_a_vocabulary_without_a_token_for_pictures_reads_texts(pair, tmp_path):
         weft.load(str(tmp_path / "tiny.gguf"), mmproj=str(tmp_path / "mmproj-tiny.gguf"))
 
 
+def test_a_tower_that_is_loaded_as_a_model_says_what_it_is(pair):
+    with pytest.raises(UnsupportedError) as raised:
+        weft.load(str(pair[1]))
+    assert "give this one as its mmproj file" in (raised.value.advice or "")
+
+
 def test_missing_files_and_folders_are_refused(pair, tmp_path):
     with pytest.raises(NotFoundError, match="no such mmproj file"):
         weft.load(str(pair[0]), mmproj=str(tmp_path / "none.gguf"))

@@ -135,7 +135,9 @@ def gguf_declaration(architecture: str, experts: bool = False) -> Gguf:
         declared = declared.sparse
     if declared is None or declared.architecture != architecture:
         what = "is not an architecture that weft runs"
-        raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=ADVICE)
+        advice = "this is a picture tower: load the model's own GGUF file, and give this one as its mmproj file"
+        advice = advice if architecture == "clip" else ADVICE
+        raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=advice)
     return declared
 
 
