@@ -417,8 +417,7 @@ class Engine:
         self._counts["accepted"] += sequence.accepted - chosen.accepted
         self._counts["generated"] += len(sequence.tokens) - chosen.known
         sequence.settle(item.start, item.stop)
-        drafts = sequence.request.speculate is not False and not sequence.request.turned
-        if self._head is not None and chosen.hidden is not None and drafts:
+        if self._head is not None and chosen.hidden is not None and self._drafting.by_head(sequence):
             self._head.observe(sequence.key, item.start, chosen.hidden[: sequence.reached - item.start])
         self._sharing.keep(sequence)
         if sequence.finished:

@@ -107,11 +107,6 @@ class Request:
             limit = f"must be at most max_tokens, which is {self.max_tokens}"
             raise InputError("request", limit, field="min_tokens", given=self.min_tokens)
 
-    @property
-    def turned(self) -> bool:
-        """Whether pictures change what tokens are rotated by: then the model's own head does not draft."""
-        return any(one.grid is not None for one in self.pictures)
-
     def _count(self, name: str, low: int, high: int | None, wanted: str) -> None:
         """Check that the number `name` is in low..high and make it an int; None is kept where it is the default."""
         if getattr(self, name) is None and type(self).__dict__[name] is None:

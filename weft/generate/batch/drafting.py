@@ -30,6 +30,11 @@ class Drafting:
         if self._drafter is not None:
             sequence.model_acceptance = AcceptanceByDepth(self._drafter.acceptance)
 
+    def by_head(self, sequence: Sequence) -> bool:
+        """Whether the model's own head drafts for it: not where pictures change what its tokens are rotated by."""
+        pictures = sequence.request.pictures
+        return sequence.request.speculate is not False and all(one.grid is None for one in pictures)
+
     def preempted(self, sequence: Sequence) -> None:
         if self._drafter is not None:
             self._drafter.preempted(sequence.key)
@@ -54,7 +59,7 @@ class Drafting:
         if self._drafter is not None and self._speculate:
             wrong = {sequence.key for sequence, _ in failed}
             others = [s for s in decoding if not s.drafts and s.key not in wrong]
-            self._by_drafter(self._drafter, [s for s in others if not s.request.turned] if self.head else others)
+            self._by_drafter(self._drafter, [s for s in others if self.by_head(s)] if self.head else others)
         return failed
 
     def _by_drafter(self, drafter: Drafter, sequences: list[Sequence]) -> None:
