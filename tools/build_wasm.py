@@ -1,20 +1,26 @@
-"""Build weft.wasm and weft-threads.wasm, the core for browsers, into web/runtime: python tools/build_wasm.py
+"""Build weft.wasm and weft-threads.wasm, the core for browsers, into web/runtime.
+
+    python tools/build_wasm.py
+    python tools/build_wasm.py --for minilm.weft smollm2.weft -o FOLDER    # what these bundles need only
 
 Both are linked from the same objects; the second one imports its memory, which workers share. The compiler is the
 one of the package `ziglang` (decisions/0054). What is linked is the C interface and the kernels that encoders and small
 decoders need; what nobody calls is left out.
 """
 
+import argparse
+import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD, OUTPUT = ROOT / "build" / "wasm", ROOT / "web" / "runtime" / "weft.wasm"
-THREADED = OUTPUT.with_name("weft-threads.wasm")
+BUILD, RUNTIME = ROOT / "build" / "wasm", ROOT / "web" / "runtime"
 # Files whose place csrc/wasm has its own for: threads, memory and folders of an operating system.
 ELSEWHERE = {"core/pool.cpp", "core/memory.cpp", "bundle/folder.cpp"}
 FOLDERS = ("wasm", "core", "bundle", "capi", "text", "text/load", "text/split", "unicode", "pack", "quant")
@@ -40,6 +46,7 @@ KERNELS = (
 FAST = {"attention", "attention_paged_bf16", "matmul", "matmul_q"}
 # The types of weights that a tab runs, as in quant/dequant.cpp for WEFT_FEW_TYPES. All 23 would double the module.
 TYPES = ("q4_0", "q4_1", "q5_0", "q8_0", "q4_k", "q6_k")
+STATES = ("f32", "f16", "bf16")
 # Of the C interface, and what a page needs to hand over bytes.
 EXPORTS = (
     *(
@@ -70,6 +77,36 @@ COMMON = (
 )
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a module has, and where it is built."""
+
+    kernels: Sequence[str] = KERNELS
+    types: Sequence[str] = TYPES
+    states: Sequence[str] = STATES
+    build: Path = BUILD
+    output: Path = RUNTIME
+
+
+def parts_for(bundles: Sequence[Path], output: Path) -> Parts:
+    """The kernels and types of these bundles alone."""
+    kernels, types, states = set(), set(), {"f32"}
+    for bundle in bundles:
+        manifest = json.loads((bundle / "manifest.json").read_text())
+        types |= {tensor["dtype"] for tensor in manifest["weights"]}
+        states |= {manifest["generate"]["kv_dtype"]} if "generate" in manifest else set()
+        for program in manifest["programs"].values():
+            kernels |= {instruction["op"] for instruction in json.loads((bundle / program).read_text())["body"]}
+    missing = sorted(kernels - {"reshape", *KERNELS}) + sorted(types - {"f32", "f16", "bf16", *TYPES})
+    if missing or states - set(STATES):
+        sys.exit(f"not in any module for browsers: {', '.join([*missing, *sorted(states - set(STATES))])}")
+    chosen = [
+        [name for name in names if name in found]
+        for names, found in ((KERNELS, kernels), (TYPES, types), (STATES, states))
+    ]
+    return Parts(*chosen, BUILD.with_name("wasm-for"), output)
+
+
 def find_zig() -> Path:
     found = find_spec("ziglang")
     if found is None or found.origin is None:
@@ -82,13 +119,14 @@ def rule(name: str, command: str, description: str) -> str:
     return f"rule {name}\n  command = {command}\n  description = {description} $out\n{deps}\n"
 
 
-def write_ninja(zig: Path) -> None:
-    lib, generated = zig / "lib", BUILD / "generated"
+def write_ninja(zig: Path, parts: Parts) -> None:
+    lib, generated = zig / "lib", parts.build / "generated"
     generated.mkdir(parents=True, exist_ok=True)
     version = re.findall(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[0]
-    write(generated / "kernel_list.inc", "".join(f"WEFT_KERNEL({name})\n" for name in sorted(KERNELS)))
+    write(generated / "kernel_list.inc", "".join(f"WEFT_KERNEL({name})\n" for name in sorted(parts.kernels)))
     write(generated / "level_list.inc", "WEFT_LEVEL(wasm128)\n")
-    write_fewer(generated)
+    write(generated / "state_list.inc", "".join(f"WEFT_STATE({name})\n" for name in parts.states))
+    write_fewer(generated, parts)
     own = (
         f"{COMMON} -include csrc/wasm/alone.h -I{generated} -Icsrc/wasm/level -Icsrc -DWEFT_FEW_TYPES "
         f"-DWEFT_VERSION='\"{version}\"'"
@@ -102,7 +140,9 @@ def write_ninja(zig: Path) -> None:
     )
     run = f"{zig / 'zig'}"
     exports = " ".join(f"-Wl,--export={name}" for name in EXPORTS)
-    text = f"builddir = {BUILD}\n" + rule("small", f"{run} c++ {own} -Oz -MMD -MF $out.d -c $in -o $out", "compiling")
+    text = f"builddir = {parts.build}\n" + rule(
+        "small", f"{run} c++ {own} -Oz -MMD -MF $out.d -c $in -o $out", "compiling"
+    )
     text += rule("light", f"{run} c++ {level} -Os -MMD -MF $out.d -c $in -o $out", "compiling")
     text += rule("light_own", f"{run} c++ {level} -DkScaled=$own -Os -MMD -MF $out.d -c $in -o $out", "compiling")
     text += rule("quick", f"{run} c++ {level} -O2 -MMD -MF $out.d -c $in -o $out", "compiling")
@@ -116,19 +156,19 @@ def write_ninja(zig: Path) -> None:
         f"-Wl,-z,stack-size=1048576 {exports} $shared @$out.rsp -o $out",
         "linking",
     ).replace("  description", "  rspfile = $out.rsp\n  rspfile_content = $in\n  description")
-    text, objects = add_objects(text, lib)
-    text += f"build {OUTPUT}: link {' '.join(objects)}\n  shared =\n"
-    text += f"build {THREADED}: link {' '.join(objects)}\n  shared = {SHARED}\n"
-    write(BUILD / "build.ninja", text)
+    text, objects = add_objects(text, lib, parts)
+    text += f"build {parts.output / 'weft.wasm'}: link {' '.join(objects)}\n  shared =\n"
+    text += f"build {parts.output / 'weft-threads.wasm'}: link {' '.join(objects)}\n  shared = {SHARED}\n"
+    write(parts.build / "build.ninja", text)
 
 
-def add_objects(text: str, lib: Path) -> tuple[str, list[str]]:
+def add_objects(text: str, lib: Path, parts: Parts) -> tuple[str, list[str]]:
     """The text with a rule for each object, and the objects in the order in which they are linked."""
     objects: list[str] = []
 
     def add(source: Path, how: str) -> None:
         place = source.relative_to(ROOT / "csrc") if source.is_relative_to(ROOT / "csrc") else Path("abi") / source.name
-        objects.append(str(BUILD / "objects" / f"{place}.o"))
+        objects.append(str(parts.build / "objects" / f"{place}.o"))
         nonlocal text
         text += f"build {objects[-1]}: {how} {source}\n"
 
@@ -142,7 +182,7 @@ def add_objects(text: str, lib: Path) -> tuple[str, list[str]]:
         for source in sorted((ROOT / "csrc" / folder).glob("*.cpp")):
             if source.relative_to(ROOT / "csrc").as_posix() not in {*ELSEWHERE, "wasm/system.cpp"}:
                 add(source, "small")
-    for name in KERNELS:
+    for name in parts.kernels:
         own = name in ("attention_paged", "attention_paged_bf16", "rope_write")
         how = "quick" if name in FAST else "light"
         add(ROOT / "csrc" / "kernels" / f"{name}.cpp", f"{how}_own" if own else how)
@@ -151,14 +191,16 @@ def add_objects(text: str, lib: Path) -> tuple[str, list[str]]:
     return text, objects
 
 
-def write_fewer(generated: Path) -> None:
+def write_fewer(generated: Path, parts: Parts) -> None:
     """Copies of two headers without the types that this build leaves out; they are found before the originals."""
     formats = (ROOT / "csrc" / "pack" / "formats.h").read_text()
-    rows, kept = r"\{DType::(\w+), .*\n", " ".join(f"X({name})" for name in TYPES)
-    formats = re.sub(r" *" + rows, lambda row: row[0] if row[1] in TYPES else "", formats)
+    rows, kept = r"\{DType::(\w+), .*\n", " ".join(f"X({name})" for name in parts.types)
+    formats = re.sub(r" *" + rows, lambda row: row[0] if row[1] in parts.types else "", formats)
     formats, listed = re.subn(r"(#define WEFT_PACKED_TYPES\(X\)) \\\n(?:.*\\\n)*.*\n", rf"\1 {kept}\n", formats)
     states = (ROOT / "csrc" / "kernels" / "state_elements.h").read_text()
     states, cut = re.subn(r" *case DType::i4r:(?:.*\n)*?.*<int8_t>\(\);\n", "", states)
+    for name in {"f16", "bf16"} - set(parts.states):
+        states = re.sub(rf" *case DType::{name}: .*\n", "", states)
     states, ended = re.subn(
         r"default: (return .*<float>\(\);)", r"case DType::f32: \1 default: __builtin_trap();", states
     )
@@ -174,17 +216,27 @@ def write(path: Path, text: str) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--for", nargs="+", type=Path, dest="bundles", metavar="BUNDLE", help="leave out what these do not need"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="where the modules go; needed with --for")
+    given = parser.parse_args()
+    if bool(given.bundles) != bool(given.output):
+        parser.error("--for and --output come together")
+    parts = parts_for(given.bundles, given.output.absolute()) if given.bundles else Parts()
     ninja = shutil.which("ninja", path=str(Path(sys.executable).parent)) or shutil.which("ninja")
     if ninja is None:
         sys.exit("ninja is not installed: `make dev` installs it")
-    BUILD.mkdir(parents=True, exist_ok=True)
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    write_ninja(find_zig())
-    done = subprocess.run([ninja, "-f", str(BUILD / "build.ninja"), *sys.argv[1:]], cwd=ROOT)
+    parts.build.mkdir(parents=True, exist_ok=True)
+    parts.output.mkdir(parents=True, exist_ok=True)
+    write_ninja(find_zig(), parts)
+    done = subprocess.run([ninja, "-f", str(parts.build / "build.ninja")], cwd=ROOT)
     if done.returncode:
         sys.exit(done.returncode)
-    for module in (OUTPUT, THREADED):
-        print(f"{module.relative_to(ROOT)}: {module.stat().st_size:,} bytes")
+    for module in (parts.output / "weft.wasm", parts.output / "weft-threads.wasm"):
+        print(f"{module}: {module.stat().st_size:,} bytes")
 
 
-main()
+if __name__ == "__main__":
+    main()

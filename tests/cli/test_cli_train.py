@@ -105,6 +105,22 @@ def test_merge_measures_and_refuses(run: Run, generator: Path, trained: Path, tm
     assert "base with adapter" in shown and "merged, as served" in shown
 
 
+def test_an_adapter_is_exported_with_its_base(run: Run, generator: Path, trained: Path, tmp_path: Path) -> None:
+    def weights(name: str, *given: str) -> bytes:
+        done = run("export", *given, "-o", str(tmp_path / name), "--compute", "f32")
+        assert done.exit_code == 0, done.stderr
+        return (tmp_path / name / "weights-00001.bin").read_bytes()
+
+    adapted = weights("adapted", str(generator), "--adapter", str(trained), "--type", "f16")
+    assert run("merge", str(generator), str(trained), "-o", str(tmp_path / "m.gguf"), "--type", "f16").exit_code == 0
+    assert adapted == weights("merged", str(tmp_path / "m.gguf")) != weights("base", str(generator))
+    name = json.loads((tmp_path / "adapted" / "manifest.json").read_text())["name"]
+    assert generator.stem in name and trained.name in name
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".merged-")]
+    refused = run("export", str(generator), "-o", str(tmp_path / "none"), "--type", "f16")
+    assert refused.exit_code == 2 and "--adapter" in refused.stderr
+
+
 def test_preferences_from_the_command_line(run: Run, generator: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     made = [{"prompt": f"say {i}", "chosen": f"it is {i}", "rejected": "no idea"} for i in range(8)]

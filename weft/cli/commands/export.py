@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from weft.cli import screen
+
+
+@contextmanager
+def merged(model: str, adapter: Path | None, beside: Path, type: str | None, data: Path | None) -> Iterator[str]:
+    """The model to export: `model`, or until the end of the context a merged one with both names."""
+    if adapter is None:
+        yield model
+        return
+    from weft.train.merge import merge
+    from weft.weights.sources import locate
+
+    base = locate(model).path
+    name = f"{Path(model).stem if Path(model).exists() else Path(model).name}-{adapter.resolve().name}"
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".merged-", dir=beside) as folder:
+        path = Path(folder) / f"{name}{base.suffix if base.is_file() else ''}"
+        merge(model, adapter, path, type=type, data=data)
+        yield str(path)
 
 
 @click.command()
@@ -21,6 +42,13 @@ from weft.cli import screen
 @click.option(
     "--compute", metavar="TYPE", help="Arithmetic for activations: f32, bf16, f16 or int8 (faster, less exact)."
 )
+@click.option(
+    "--adapter",
+    type=click.Path(path_type=Path),
+    help="Add this LoRA adapter to the weights first, as `weft merge` does: the bundle is then a model of its own.",
+)
+@click.option("--type", metavar="TYPE", help="With --adapter: what changed matrices are stored as, as in `weft merge`.")
+@click.option("--data", type=click.Path(path_type=Path), help="With --adapter: rows to measure the merged model on.")
 @click.option("--context", type=click.IntRange(1), help="Longest text of a generator in tokens; default: the model's.")
 @click.option("--shard-mb", type=click.IntRange(1), default=256, show_default=True, help="Largest file of weights.")
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle.")
@@ -30,6 +58,9 @@ def command(
     output: Path,
     purpose: str | None,
     compute: str | None,
+    adapter: Path | None,
+    type: str | None,
+    data: Path | None,
     context: int | None,
     shard_mb: int,
     force: bool,
@@ -45,13 +76,16 @@ def command(
       weft export all-MiniLM-L6-v2 -o minilm.weft
       weft export smollm2-135m-instruct -o smol.weft
       weft export ./my-embedder -o my.weft --compute int8
+      weft export smollm2-135m-instruct -o mine.weft --adapter my-lora --type q8_0
     """
     from weft.cli.counting import counted
     from weft.export import export
 
-    with counted("MB") as tell:
+    if adapter is None and (type is not None or data is not None):
+        raise click.UsageError("--type and --data are for --adapter")
+    with merged(model, adapter, output.parent, type, data) as source, counted("MB") as tell:
         done = export(
-            model,
+            source,
             output,
             purpose=purpose,
             compute=compute,
