@@ -3,6 +3,7 @@
     python benchmarks/random_model.py --type q4_k --vocab qwen2.5-coder-1.5b-instruct-q4_k_m.gguf qwen3-q4_k.gguf
     python benchmarks/random_model.py --shapes qwen3.5-0.8b --type q8_0 qwen35-q8_0.gguf
     python benchmarks/random_model.py --shapes tinyllama --layers 8 --type iq2_xxs tinyllama-iq2_xxs.gguf
+    python benchmarks/random_model.py --shapes small --type f16 --deviation 0.1 --vocab SmolLM2.gguf small-f16.gguf
 
 The vocabulary comes from another file with as many tokens, or is made up. Codes are random bits and the scales are such
 that a weight is about as large as a trained one: the text is nonsense, the work is the same.
@@ -10,6 +11,8 @@ that a weight is about as large as a trained one: the text is nonsense, the work
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +75,16 @@ LLAMA = {
     "tie_word_embeddings": False,
     "bos_token_id": 1,
     "eos_token_id": 2,
+}
+# Rows of 256 and 768, so that every type keeps its blocks, and a vocabulary of SmolLM2's size.
+SMALL = {
+    **LLAMA,
+    "vocab_size": 49_152,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
 }
 # Half-precision fields of a block: offset in bytes -> value. Types with minima: m is such that the mean is zero.
 SCALES = {
@@ -147,12 +160,12 @@ def qwen3_5_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from ((f"blk.{layer}.{name}", shape) for name, shape in made.items())
 
 
-def llama_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
-    hidden, wide, groups, dim = 2048, 5632, 4, 64
-    yield "token_embd.weight", (LLAMA["vocab_size"], hidden)
-    yield "output.weight", (LLAMA["vocab_size"], hidden)
+def llama_shapes(config: dict[str, Any] = LLAMA) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, wide, groups, dim = config["hidden_size"], config["intermediate_size"], config["num_key_value_heads"], 64
+    yield "token_embd.weight", (config["vocab_size"], hidden)
+    yield "output.weight", (config["vocab_size"], hidden)
     yield "output_norm.weight", (hidden,)
-    for layer in range(LLAMA["num_hidden_layers"]):
+    for layer in range(config["num_hidden_layers"]):
         for name, shape in {
             "attn_norm": (hidden,),
             "ffn_norm": (hidden,),
@@ -169,6 +182,7 @@ def llama_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 SHAPES = {
     "tinyllama": (LLAMA, llama.GGUF, llama_shapes),
+    "small": (SMALL, llama.GGUF, partial(llama_shapes, SMALL)),
     "qwen3-0.6b": (QWEN3, qwen3.GGUF, qwen3_shapes),
     "qwen3.5-0.8b": (QWEN3_5, qwen3_5_text.GGUF, qwen3_5_shapes),
 }
@@ -188,14 +202,14 @@ def made_up(count: int) -> dict[str, object]:
     }
 
 
-def weight(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> TensorView:
+def weight(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], deviation: float = 0.02) -> TensorView:
     """A random matrix of the type, the ones of a norm, or the taps of a convolution."""
     if len(shape) == 1:
         return TensorView.of(np.ones(shape, np.float32))
     if shape[1] < DTYPES[dtype].block:
         return TensorView.of(rng.standard_normal(shape, np.float32) * np.float32(0.5))
     if dtype == "f16":
-        return TensorView.of((rng.standard_normal(shape, np.float32) * np.float32(0.02)).astype(np.float16))
+        return TensorView.of((rng.standard_normal(shape, np.float32) * np.float32(deviation)).astype(np.float16))
     kind = DTYPES[dtype]
     blocks = rng.integers(0, 256, (int(np.prod(shape)) // kind.block, kind.size_bytes), dtype=np.uint8)
     for at, value in SCALES[dtype].items():
@@ -216,6 +230,7 @@ def main() -> None:
     parser.add_argument("--shapes", choices=sorted(SHAPES), default="qwen3-0.6b")
     parser.add_argument("--vocab", help="a GGUF file whose vocabulary is taken")
     parser.add_argument("--layers", type=int, help="only so many layers")
+    parser.add_argument("--deviation", type=float, default=0.02, help="of the weights, in f16")
     given = parser.parse_args()
     config, gguf, shapes = SHAPES[given.shapes]
     config["num_hidden_layers"] = given.layers or config["num_hidden_layers"]
@@ -224,7 +239,7 @@ def main() -> None:
     if given.vocab:
         with open_gguf(given.vocab) as vocab:
             tokens = {key: value for key, value in vocab.metadata.items() if key.startswith("tokenizer.")}
-    tensors = {name: weight(rng, given.type, shape) for name, shape in shapes()}
+    tensors = {name: weight(rng, given.type, shape, given.deviation) for name, shape in shapes()}
     tensors |= {name: TensorView.of(-np.ones(16, np.float32)) for name in tensors if name.endswith("ssm_a")}
     write_gguf(given.out, tensors, {**gguf_from_config(config, gguf), **tokens})
 

@@ -1,64 +1,48 @@
-"""What rounding costs a model: size, perplexity and divergence of each type, plain, with importance, with feedback.
+"""What rounding costs a model: size, perplexity, divergence and speed of each type, made in each way.
 
-    python benchmarks/rounding.py MODEL CALIBRATION.txt TEST.txt --types q4_0 q4_k_m --tokens 4096
+    python benchmarks/rounding.py MODEL.gguf CALIBRATION.txt TEST.txt --types q4_0 q4_k_m --keep FOLDER --output LINES
 
-Prints a line of JSON for each file, which is written to a temporary folder. The reference is MODEL itself, in f32.
-The ways `llama.cpp` and `llama.cpp-importance` have the same plan, with blocks rounded by ggml-quants.c: `--peer` is a
-shared library of that (see tests/golden/encode/make_encode.py). Named after `plain` or `importance` they take its file
-over instead of making it again.
+MODEL, in f32, is the reference. For each type and way a file is written to FOLDER, measured and removed, and a line of
+JSON is printed and appended to LINES. A run that was stopped goes on where it was: FOLDER keeps what the reference says
+of the text and the importance of columns, and lines that LINES has are not made again. `--compute` is the arithmetic in
+which the files are scored: f32 (only weights are rounded), or int8, which is faster and what a decoder does by default.
 
-`--keep FOLDER` keeps what the reference says and the importance of columns for the next run with the same text and
-tokens. `--feedback-columns` leaves error feedback out where a matrix is wider: its cost grows with the square.
+Types: GGUF's; `size:q4_0`, the plan that weft chooses for as many bytes as the tensors of q4_0 take; int8, and int4 or
+int4-asym with the group after a colon (int4:32, int4:row), which are folders.
+
+Ways: `plain`, `importance`, `feedback` (with importance); of folders `plain`, `inner` and `all` (rotated).
+`llama-quantize` and `llama-quantize-importance` are llama.cpp's program (--program), with its own plan. `llama.cpp` and
+`llama.cpp-importance` have weft's plan, with blocks rounded by ggml-quants.c: `--peer` is a shared library that exports
+`quantize_q4_0` and its relatives.
+
+Speeds are least processor times on one thread, by weft in its default arithmetic (--speed): a prompt of 512 tokens, and
+steps of one token. `--feedback-columns` leaves error feedback out where a matrix is wider: its cost grows with the
+square.
 """
 
 import argparse
 import ctypes
 import json
-import tempfile
+import shutil
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from block_types import Weft
+from kept_logits import Reference
 
-from weft.quantise import Calibration, Quantising
-from weft.runtime import Decoder, open_checkpoint
-from weft.weights import open_gguf
+from weft.dtype import DTYPES
+from weft.quantise import Calibration, Quantising, QuantisingFolder, choose_plan, make_plan, read_imatrix, write_imatrix
+from weft.quantise.imatrix import fitting
+from weft.runtime import open_checkpoint
+from weft.weights import TensorView, open_gguf, write_safetensors
 
-WINDOW = 512
-KEPT = 4 << 30  # bytes of the reference's log-probabilities that are kept for the next file
-
-
-def logits(path: Path, ids: np.ndarray, threads: int) -> Iterator[np.ndarray]:
-    """Log-probabilities of every window, each by itself, float64."""
-    decoder = Decoder(open_checkpoint(path), context=WINDOW, compute="f32", kv_dtype="f32", threads=threads)
-    for first in range(0, len(ids), WINDOW):
-        wide = decoder.logits(ids[first : first + WINDOW]).astype(np.float64)
-        wide -= wide.max(axis=1, keepdims=True)
-        yield wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
-
-
-class Reference:
-    """The model that all are compared with; what it says of each window is kept where it fits."""
-
-    def __init__(self, path: Path, ids: np.ndarray, threads: int, file: Path | None = None) -> None:
-        self.path, self.ids, self.threads, self.file = path, ids, threads, file
-        self.kept: list[np.ndarray] = []
-        if file is not None and file.exists():
-            with np.load(file) as kept:
-                self.kept = [kept[name] for name in kept.files]
-
-    def logits(self) -> Iterator[np.ndarray]:
-        if self.kept:
-            yield from self.kept
-            return
-        for one in logits(self.path, self.ids, self.threads):
-            if len(self.ids) * one.shape[1] * 4 <= KEPT:
-                self.kept.append(one.astype(np.float32))
-            yield one
-        if self.kept and self.file is not None:
-            np.savez(self.file, *self.kept)
+FOLDERS = ("int8", "int4", "int4-asym")
 
 
 class Narrow(Calibration):
@@ -72,32 +56,8 @@ class Narrow(Calibration):
         return super().able & narrow
 
 
-def importance_of(work: Calibration, file: Path | None) -> dict[str, np.ndarray]:
-    if file is not None and file.exists():
-        with np.load(file) as kept:
-            return dict(kept)
-    found = {name: one.mean for name, one in work.importance().items()}
-    if file is not None:
-        np.savez(file, **found)
-    return found
-
-
-def measured(own_logits: Iterator[np.ndarray], reference: Reference) -> dict[str, float]:
-    ids = reference.ids
-    loss = divergence = same = 0.0
-    count = rows = 0
-    for number, (own, true) in enumerate(zip(own_logits, reference.logits())):
-        window = ids[number * WINDOW : number * WINDOW + WINDOW]
-        loss -= float(own[np.arange(len(window) - 1), window[1:]].sum())
-        divergence += float((np.exp(true) * (true - own)).sum())
-        same += float((own.argmax(1) == true.argmax(1)).sum())
-        count, rows = count + len(window) - 1, rows + len(window)
-    found = {"perplexity": np.exp(loss / count), "divergence": divergence / rows, "same_first": same / rows}
-    return {name: round(float(value), 5) for name, value in found.items()}
-
-
 def rounded_by_peer(
-    path: Path, model: Path, library: str, importance: dict[str, np.ndarray] | None, threads: int
+    path: Path, model: Path, library: str, importance: Mapping[str, np.ndarray] | None, threads: int
 ) -> None:
     """The blocks of a file that was written of `model`, rounded again by llama.cpp; types and places stay."""
     loaded = ctypes.CDLL(library)
@@ -126,8 +86,104 @@ def rounded_by_peer(
             file.write(out.tobytes())
 
 
+class Work:
+    """A model, the texts, and what is made of them once."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.model, self.keep = given, given.model, given.keep
+        self.keep.mkdir(parents=True, exist_ok=True)
+        self.imatrix = self.keep / "importance.gguf"
+        self._calibration: Narrow | None = None
+        tokenizer = open_checkpoint(self.model).tokenizer()
+        ids = tokenizer.encode(given.test.read_text(encoding="utf-8"))[: given.tokens]
+        self.reference = Reference(self.model, np.asarray(ids, np.int32), given.threads, self.keep)
+
+    @property
+    def calibration(self) -> Narrow:
+        if self._calibration is None:
+            tokens = self.given.calibration_tokens
+            text = self.given.calibration.read_text(encoding="utf-8")[: tokens * 12]
+            self._calibration = Narrow(self.model, text, tokens=tokens, threads=self.given.threads)
+        return self._calibration
+
+    @property
+    def importance(self) -> dict[str, np.ndarray]:
+        if not self.imatrix.exists():
+            work = self.calibration
+            write_imatrix(
+                self.imatrix, work.importance(), text=self.given.calibration.name, windows=len(work.windows), window=512
+            )
+        return fitting(read_imatrix(self.imatrix), self.model)
+
+    def folder(self) -> Path:
+        """The model as a folder in f16, without a tokenizer."""
+        made = self.keep / "folder"
+        if not (made / "config.json").exists():
+            shutil.rmtree(made, ignore_errors=True)
+            made.mkdir()
+            checkpoint = open_checkpoint(self.model)
+            tensors = {name: TensorView.of(one.numpy().astype(np.float16)) for name, one in checkpoint.tensors.items()}
+            write_safetensors(made / "model.safetensors", tensors)
+            (made / "config.json").write_text(json.dumps({**checkpoint.config, "torch_dtype": "float16"}))
+        return made
+
+    def write(self, kind: str, way: str, path: Path) -> None:
+        threads = self.given.threads
+        if kind.partition(":")[0] in FOLDERS:
+            name, _, group = kind.partition(":")
+            more = {"group": (int(group) if group.isdigit() else group) or None, "rotate": None}
+            more["rotate"] = None if way == "plain" else way
+            list(QuantisingFolder(self.folder(), path, type=name, threads=threads, overwrite=True, **more))
+            return
+        importance = {} if way in ("plain", "llama.cpp", "llama-quantize") else self.importance
+        if way.startswith("llama-quantize"):
+            options = ["--imatrix", str(self.imatrix)] if importance else []
+            partial = path.with_suffix(".partial")
+            command = [self.given.program, *options, str(self.model), str(partial), kind.upper(), str(threads)]
+            subprocess.run(command, check=True, capture_output=True)
+            partial.rename(path)
+            return
+        feedback = self.calibration if way == "feedback" else None
+        options = {"importance": importance, "feedback": feedback, "threads": threads, "overwrite": True}
+        partial = path.with_name(f"partial-{path.name}") if way.startswith("llama.cpp") else path
+        list(Quantising(self.model, partial, type=self.plan(kind, importance), **options))
+        if partial != path:
+            rounded_by_peer(partial, self.model, self.given.peer, importance or None, threads)
+            partial.rename(path)
+
+    def plan(self, kind: str, importance: Mapping[str, np.ndarray]) -> Any:
+        if not kind.startswith("size:"):
+            return kind
+        with open_gguf(self.model) as opened:
+            plan = make_plan(opened.tensors, kind.removeprefix("size:"))
+            size = sum(DTYPES[plan.types[name]].nbytes(view.size) for name, view in opened.tensors.items())
+            return choose_plan(opened.tensors, size=size, importance=importance, threads=self.given.threads)
+
+    def line(self, kind: str, way: str) -> dict[str, Any]:
+        folder = kind.partition(":")[0] in FOLDERS
+        path = self.keep / (f"{kind}-{way}" + ("" if folder else ".gguf")).replace(":", "-")
+        row: dict[str, Any] = {}
+        if not path.exists():  # of a run that was stopped
+            began = time.process_time()
+            self.write(kind, way, path)
+            row["seconds"] = round(time.process_time() - began, 1)
+        files = list(path.glob("*.safetensors")) if folder else [path]
+        row["bytes"] = sum(file.stat().st_size for file in files)
+        row |= self.reference.beside(path, self.given.compute, self.given.threads)
+        if self.given.speed:
+            row |= speeds(path)
+        shutil.rmtree(path) if folder else path.unlink()
+        return row
+
+
+def speeds(path: Path) -> dict[str, float]:
+    own = Weft(path, 512, 24, 1)
+    turns = [own.turn(time.process_time) for _ in range(4)]
+    return {name: round(max(turn[name] for turn in turns), 2) for name in ("prompt", "decode")}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("calibration", type=Path)
     parser.add_argument("test", type=Path)
@@ -135,35 +191,34 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=["plain", "importance", "feedback"])
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--calibration-tokens", type=int, default=16384)
+    parser.add_argument("--compute", default="f32", help="the arithmetic in which the files are scored")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--speed", action="store_true", help="measure prompts and decoding as well")
     parser.add_argument("--peer", default="", help="a shared library of ggml-quants.c, for the ways of llama.cpp")
-    parser.add_argument("--keep", type=Path, help="a folder for what the reference says and for the importance")
+    parser.add_argument("--program", default="llama-quantize")
+    parser.add_argument("--keep", type=Path, required=True, help="a folder for what the next run needs, too")
+    parser.add_argument("--output", type=Path, required=True, help="lines of JSON; what it has is not made again")
     parser.add_argument("--feedback-columns", type=int, default=1 << 30)
     given = parser.parse_args()
     Narrow.columns = given.feedback_columns
-    tokenizer = open_checkpoint(given.model).tokenizer()
-    ids = np.asarray(tokenizer.encode(given.test.read_text(encoding="utf-8"))[: given.tokens], np.int32)
-    reference = Reference(given.model, ids, given.threads, given.keep and given.keep / "reference.npz")
-    print(json.dumps({"type": "reference", **measured(reference.logits(), reference)}), flush=True)
-    text = given.calibration.read_text(encoding="utf-8")[: given.calibration_tokens * 12]
-    work = Narrow(given.model, text, tokens=given.calibration_tokens, threads=given.threads)
-    seen = importance_of(work, given.keep and given.keep / "importance.npz")
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in given.types:
-            path = Path(folder) / f"{kind}.gguf"
-            for way in given.ways:
-                more = {} if way in ("plain", "llama.cpp") else {"importance": seen}
-                if way == "feedback":
-                    more["feedback"] = work
-                began = time.perf_counter()
-                if not (way.startswith("llama.cpp") and path.exists()):
-                    list(Quantising(given.model, path, type=kind, threads=given.threads, overwrite=True, **more))
-                if way.startswith("llama.cpp"):
-                    rounded_by_peer(path, given.model, given.peer, more.get("importance"), given.threads)
-                took = round(time.perf_counter() - began, 1)
-                row = {"type": kind, "way": way, "bytes": path.stat().st_size, "seconds": took}
-                print(json.dumps({**row, **measured(logits(path, ids, given.threads), reference)}), flush=True)
-            path.unlink()
+    work = Work(given)
+    head = {"model": given.model.name, "tokens": given.tokens, "calibration_tokens": given.calibration_tokens}
+    head |= {"compute": given.compute}
+    lines = given.output.read_text().splitlines() if given.output.exists() else []
+    done = [{name: line.get(name) for name in (*head, "type", "way")} for line in map(json.loads, lines)]
+
+    def note(row: dict[str, Any]) -> None:
+        text = json.dumps({"date": f"{datetime.now(UTC):%Y-%m-%d}", **head, **row})
+        print(text, flush=True)
+        with given.output.open("a") as out:
+            out.write(text + "\n")
+
+    if {**head, "type": "reference", "way": None} not in done:
+        note({"type": "reference", "perplexity": round(work.reference.perplexity, 5)})
+    for kind in given.types:
+        for way in given.ways:
+            if {**head, "type": kind, "way": way} not in done:
+                note({"type": kind, "way": way, **work.line(kind, way)})
 
 
 if __name__ == "__main__":
