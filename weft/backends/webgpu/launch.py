@@ -30,6 +30,7 @@ UNROLLED = 16  # words that attention reads at once
 WORD = 4  # bytes
 TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
+ON_CPU = "pictures of this model are read on the CPU: device='cpu'"
 PER_WORD = {"f32": 1, "f16": 2, "bf16": 2, "i8": 4}  # channels of a state's keys and values in a word: lib/pages.wgsl
 STORED = (
     "f32",
@@ -293,6 +294,8 @@ def kv_write(call: Call) -> Iterator[Launch]:
 
 @kernel("rope_table")
 def rope_table(call: Call) -> Iterator[Launch]:
+    if call.given(2):
+        raise BackendError("rope_table", "tokens are not turned by rows and columns on this backend", advice=ON_CPU)
     (pairs,) = call.shape(1)
     total = count([*call.shape(0), pairs])
     places = {"positions": call.at(0), "out": call.out(), "count": total, "pairs": pairs}
@@ -325,6 +328,8 @@ def rope_write(call: Call) -> Iterator[Launch]:
 @kernel("attention_paged")
 def attention_paged(call: Call) -> Iterator[Launch]:
     """One dispatch, or two where a step splits the keys of a query over workgroups; with the same bits."""
+    if call.given(6):
+        raise BackendError("attention_paged", "tokens see no later ones on this backend", advice=ON_CPU)
     tokens, heads, dim = call.shape(0)
     places, defines = paged(call, tokens, 2)
     places |= {"q": call.at(0), "out": call.out(), "heads": heads, "window": call.attrs["window"]}
