@@ -1,5 +1,6 @@
 """Text generation on a GPU: the goldens of transformers, the CPU's tokens, the same bits in every batch and chunk."""
 
+import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -149,6 +150,7 @@ def test_many_requests_leak_no_buffer(gpu, folders):
 
 
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_uploaded(gpu, folders, monkeypatch):
+    gc.collect()  # models of earlier tests
     used = gpu.device.used_bytes
     monkeypatch.setenv("WEFT_GPU_MEMORY", str(used + 20_000))
     with pytest.raises(MemoryPlanError, match=r"does not fit.*weights.*GB.*WEFT_GPU_MEMORY leaves"):

@@ -15,6 +15,7 @@ from weft.runtime import Tower, open_tower
 FEATURES = dict(np.load(GOLDEN / "vision" / "towers.npz"))
 FAR = 2e-4
 KINDS = tuple(tiny_towers.CONFIGS)
+NAMES = tuple(tiny_eyes.CONVERSATIONS)
 
 
 @pytest.mark.parametrize("kind", KINDS if ALL else KINDS[-1:])
@@ -29,20 +30,21 @@ def test_pictures_have_the_features_of_transformers_in_any_batch(gpu, tmp_path, 
         assert np.array_equal(found, tower.vectors([picture])[0])
 
 
-def test_a_chat_that_sees_has_the_tokens_of_the_cpu(gpu, tmp_path):
-    folder = str(tiny_eyes.write_folder(tmp_path))
+SIGHTS = tuple(tiny_sights.TYPES)
+
+
+@pytest.mark.parametrize("kind", ["idefics3", *SIGHTS] if ALL else ["gemma3", "qwen3_vl"])
+def test_a_chat_that_sees_has_the_tokens_of_the_cpu(gpu, tmp_path, kind):
+    """Tokens that see each other, and three rows of positions, among them."""
+    written = tiny_eyes.write_folder(tmp_path) if kind == "idefics3" else tiny_sights.write_folder(tmp_path, kind)
     found = []
     for device in ("cpu", "gpu"):
-        model = weft.load(folder, device=device)
-        asked = [
-            tiny_eyes.messages(name, tiny_eyes.pictures())
-            for name in list(tiny_eyes.CONVERSATIONS)[: None if ALL else 2]
-        ]
-        for message in (message for one in asked for message in one):
-            for part in message["content"]:
-                if "text" in part:
-                    part["text"] = part["text"].replace("<image>", "")
-        found.append([model.chat(one, max_tokens=8, temperature=0).tokens for one in asked])
+        model = weft.load(str(written), device=device, context=1024)
+        asked = [tiny_eyes.messages(name, tiny_eyes.pictures()) for name in NAMES[: None if ALL else 2]]
+        for part in (part for one in asked for message in one for part in message["content"]):
+            if "text" in part:
+                part["text"] = part["text"].replace("<image>", "")
+        found.append([model.chat(one, max_tokens=6, temperature=0, ignore_eos=True).tokens for one in asked])
     assert found[0] == found[1]
 
 

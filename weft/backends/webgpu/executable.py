@@ -183,7 +183,8 @@ class GpuExecutable(Executable):
         since there are few keys, or enough queries for all of the device."""
         if not tokens or not 0 < tokens * self._heads < BUSY:
             return 0
-        blocks = (int(inputs["positions"].max()) + BLOCK) // BLOCK
+        last = max(int(inputs[name].max()) for name in ("positions", "reach") if name in inputs)
+        blocks = (last + BLOCK) // BLOCK
         rounded = 1 << (blocks - 1).bit_length()
         return 0 if blocks <= FEW_BLOCKS or self._part_bytes(tokens, rounded) > MOST_PARTS else rounded
 

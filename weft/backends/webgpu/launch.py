@@ -157,8 +157,6 @@ def supports(op: str, dtypes: Sequence[DType]) -> bool:
         return names[0] in ("f32", "i32")
     if op == "attention":
         return all(name in ("f32", "i32", "f16", "bf16") for name in names)
-    if (op == "rope_table" and len(names) > 2) or (op == "attention_paged" and names.count("i32") > 3):
-        return False  # three rows of positions, and tokens of pictures that see each other, are not there yet
     if op in ("kv_write", "rope_write", "attention_paged"):
         return all(name in ("i32", *PER_WORD) for name in names)
     return all(name in ("f32", "i32") for name in names)
@@ -297,10 +295,15 @@ def rope_table(call: Call) -> Iterator[Launch]:
     if call.given(2):
         raise BackendError("rope_table", "tokens are not turned by rows and columns on this backend", advice=ON_CPU)
     (pairs,) = call.shape(1)
-    total = count([*call.shape(0), pairs])
+    tokens = call.shape(0)[-1]
+    total = count([tokens, pairs])
     places = {"positions": call.at(0), "out": call.out(), "count": total, "pairs": pairs}
-    numbers = {"scale": float(call.attrs["scale"])}
-    yield Launch("rope_table", (), {**places, **numbers}, (call.vector(1),), total, LANES)
+    places |= {"scale": float(call.attrs["scale"])}
+    if not call.given(2):
+        yield Launch("rope_table", (), places, (call.vector(1),), total, LANES)
+        return
+    buffers = (call.vector(1), call.vector(2))
+    yield Launch("rope_table", (("AXES", "1"),), {**places, "tokens": tokens}, buffers, total, LANES)
 
 
 @kernel("rope_turn")
@@ -339,14 +342,17 @@ def attention_paged(call: Call) -> Iterator[Launch]:
     words = -(-dim // per)
     defines += (("CHANNELS", "f32" if per == 1 else f"vec{per}<f32>"), ("SLOTS", str(-(-words // LANES))))
     defines += (("WORDS", str(words)), ("CHUNKS", str(words // UNROLLED)), ("WIDTH", str(words * per)))
-    sunk: Defines = (("SINKS", str(len(sinks))),)
+    sunk: Defines = (("SINKS", str(len(sinks))), ("REACH", str(call.given(6))))
+    if call.given(6):
+        places["reach"] = call.at(6)
     state, items = call.bound(1).buffer, tokens * heads
     whole = (*defines, *_teams(TEAMS, words * per), *sunk)
     yield Launch("attention_paged", whole, places, (state, *sinks), items, split=False)
     parts = {"parts": call.scratch, "blocks": BLOCKS}
-    part = (*defines, *_teams(1, words * per), ("PARTS", "1"))
+    part = (*defines, *_teams(1, words * per), sunk[1], ("PARTS", "1"))
     yield Launch("attention_paged", part, places | parts, (state,), items, times=BLOCKS, split=True)
-    kept = {name: places[name] for name in ("positions", "out", "tokens", "heads", "dim", "window")}
+    names = ("positions", "out", "tokens", "heads", "dim", "window", "reach")
+    kept = {name: places[name] for name in names if name in places}
     yield Launch("attention_join", sunk, kept | parts, sinks, items, split=True)
 
 

@@ -11,6 +11,9 @@
 #if SINKS
 #bind sinks: array<f32>
 #endif
+#if REACH
+#params reach
+#endif
 #params parts, blocks, positions, out, tokens, heads, dim, window
 
 const KEYS = 64u;  // of a block
@@ -20,9 +23,14 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
         @builtin(local_invocation_index) index: u32) {
   let group = group_of(at, groups);
   if (group >= p.tokens * p.heads) { return; }
-  let end = u32(n(p.positions + group / p.heads)) + 1u;
+  let own = u32(n(p.positions + group / p.heads)) + 1u;
+#if REACH
+  let end = u32(n(p.reach + group / p.heads)) + 1u;
+#else
+  let end = own;
+#endif
   var begin = 0u;
-  if (p.window > 0u && end > p.window) { begin = end - p.window; }
+  if (p.window > 0u && own > p.window) { begin = own - p.window; }
   let last = (end + KEYS - 1u) / KEYS;
   let each = p.dim + 2u;
   let c = min(index, p.dim - 1u);

@@ -2,6 +2,7 @@
 //
 // Meaning  weft/ops/paged.py
 // Layout   q [T, heads, dim]; positions [T], segments [B+1], pages [B, max_pages]; the state as lib/pages; dim at most 512
+//          with REACH i32 [T] the last key that a token sees, its own or a later one
 // Method   a team of 64 lanes takes a block of 64 keys: a lane scores one key, then takes every 64th word of channels.
 //          Blocks begin at multiples of 64 of the sequence and are joined in order (lib/join), so that the order depends
 //          on the sequence only. One workgroup a query and head, of four teams with four blocks at a time; or, with
@@ -22,6 +23,9 @@
 #if PARTS
 #params parts, blocks
 #endif
+#if REACH
+#params reach
+#endif
 #params q, positions, segments, pages, out, tokens, sequences, max_pages, heads, key_heads, dim, window, scale: f32, cap: f32
 
 const LANES = 64u;
@@ -32,7 +36,7 @@ var<workgroup> lanes: array<f32, ALL>;
 var<workgroup> shares: array<f32, ALL>;
 var<workgroup> joined: array<f32, {{JOINED}}>;  // [team][channel]
 var<workgroup> extremes: array<vec2<f32>, TEAMS>;
-var<workgroup> bounds: vec2<u32>;  // the row of the page table, and how many keys are seen
+var<workgroup> bounds: vec3<u32>;  // the row of the page table, how many keys are seen, and how many are not later
 
 fn team_sum(at: u32, value: f32) -> f32 {
   lanes[at] = value;
@@ -104,7 +108,11 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   let lane = index % LANES;
   let words = {{WORDS}}u;
   if (index == 0u) {
-    bounds = vec2<u32>(p.pages + sequence_of(token, p.segments, p.sequences) * p.max_pages, u32(n(p.positions + token)) + 1u);
+    let own = u32(n(p.positions + token)) + 1u;
+    bounds = vec3<u32>(p.pages + sequence_of(token, p.segments, p.sequences) * p.max_pages, own, own);
+#if REACH
+    bounds.y = u32(n(p.reach + token)) + 1u;
+#endif
   }
   for (var c = index; c < words * PER; c += ALL) {
     query[c] = 0.0;
@@ -116,7 +124,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   let page_words = p.key_heads * each;
   let end = seen.y;
   var begin = 0u;
-  if (p.window > 0u && end > p.window) { begin = end - p.window; }
+  if (p.window > 0u && seen.z > p.window) { begin = seen.z - p.window; }
 #if PARTS
   let first = group_of(at, groups) % p.blocks * LANES;
   if (first >= end || first + LANES <= begin) { return; }

@@ -1,12 +1,17 @@
 // rope_table: cosines and sines of positions times frequencies.
 //
 // Meaning  weft/ops/rope.py
-// Layout   positions i32 [T]; frequencies [pairs]; out [T, 2 pairs]
+// Layout   positions i32 [T]; frequencies [pairs]; out [T, 2 pairs]; with AXES positions are rows [A, T], and axes [pairs] says
+//          by which row a pair is turned
 // Method   one invocation an angle. Quarter turns are taken off by the product of the angle's 24 bits with 96 bits of
 //          2 / pi, in integers, so that large angles keep all their digits; then polynomials
 // Bound    arithmetic
 #include group
 #bind frequencies: array<f32>
+#if AXES
+#bind axes: array<f32>
+#params tokens
+#endif
 #params positions, out, count, pairs, scale: f32
 
 // The bits of 2 / pi after the point, with one word of zeros before it.
@@ -97,7 +102,12 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   if (i >= p.count) { return; }
   let token = i / p.pairs;
   let pair = i % p.pairs;
-  let turn = reduced(f32(n(p.positions + token)) * frequencies[pair]);
+#if AXES
+  let position = n(p.positions + u32(axes[pair]) * p.tokens + token);
+#else
+  let position = n(p.positions + token);
+#endif
+  let turn = reduced(f32(position) * frequencies[pair]);
   let c = cosine(turn.rest);
   let s = sine(turn.rest);
   let odd = (turn.quarter & 1u) == 1u;
