@@ -54,3 +54,11 @@ def test_pictures_of_types_that_are_not_there_yet_are_refused_by_name(gpu, tmp_p
     assert model.chat(tiny_eyes.messages("none", ()), max_tokens=4, temperature=0).tokens
     with pytest.raises(BackendError, match=words):
         model.chat(tiny_eyes.messages("after", tiny_eyes.pictures()), max_tokens=4, temperature=0)
+
+
+@pytest.mark.parametrize("kind", KINDS if ALL else KINDS[:1])
+def test_an_embedder_has_the_vectors_of_the_cpu_for_texts_and_pictures(gpu, tmp_path, kind):
+    folder = str(tiny_towers.write_folder(tmp_path, kind, tokenizer=True))
+    on_cpu, on_gpu = (weft.Embedder(folder, device=device) for device in ("cpu", "gpu"))
+    for given in (tiny_towers.pictures(), ["red cat", "dog"]):
+        assert np.abs(on_gpu.encode(given) - on_cpu.encode(given)).max() < 1e-5
