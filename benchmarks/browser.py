@@ -6,8 +6,9 @@
     python benchmarks/browser.py --npm PEERS/node_modules --files FILES --rounds 5
 
 FILES also has what the peers read: `minilm.gguf` (f32) and `onnx/minilm/onnx/model.onnx` of `peers/export.py`,
-`smollm2.gguf` (the file that was exported), `onnx/smollm2/onnx/model_q4.onnx` of onnxruntime-genai's builder
-(`-p int4 -e cpu`), with the tokenizers and configurations beside. Everything is served on loopback, isolated. Rates:
+`smollm2.gguf` (the file that was exported), `onnx/smollm2/onnx/model_quantized.onnx` (the widened model through
+onnxruntime-genai's builder, `-p fp32 -e cpu`, and `quantize_dynamic`; the last axis of keys and values is fixed to 64),
+with the tokenizers and configurations beside. Everything is served on loopback, isolated. Rates:
 tokens of texts by the time of a call, and tokens after the first one by the time between the first and the last.
 Bound: texts by arithmetic, tokens by memory. The downloads are those of one load, not compressed.
 """
@@ -204,7 +205,7 @@ def main() -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--save", type=Path, help="append a line of JSON")
+    parser.add_argument("--save", type=Path, help="append a line of JSON for each case")
     options = parser.parse_args()
     from browser import FLAGS  # tests/browser.py
     from playwright.sync_api import sync_playwright
@@ -217,31 +218,22 @@ def main() -> None:
             "files": options.files,
         }
     )
-    cases = []
+    names = ("@huggingface/transformers", "onnxruntime-web", "@wllama/wllama")
+    versions = {name: json.loads((options.npm / name / "package.json").read_text())["version"] for name in names}
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    machine = {"machine": model[1] if model else platform.machine(), "cores": os.cpu_count()}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=[*FLAGS, "--enable-blink-features=ForceEagerMeasureMemory"]
-        )
+        flags = [*FLAGS, "--enable-blink-features=ForceEagerMeasureMemory"]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         for task in options.tasks:
             for threads in options.threads:
-                cases.append(measure(task, threads, browser, site, options))
-                report(cases[-1])
-        version = browser.version
-    versions = {
-        name: json.loads((options.npm / name / "package.json").read_text())["version"]
-        for name in ("@huggingface/transformers", "onnxruntime-web", "@wllama/wllama")
-    }
-    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    machine = {
-        "machine": model[1] if model else platform.machine(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
-    }
-    line = json.dumps({"benchmark": "browser", "chromium": version, **versions, **machine, "cases": cases})
-    print(line)
-    if options.save:
-        with options.save.open("a") as file:
-            file.write(line + "\n")
+                case = measure(task, threads, browser, site, options)
+                report(case)
+                about = {"benchmark": "browser", "chromium": browser.version, **versions, **machine}
+                line = json.dumps({**about, "load": os.getloadavg()[0], **case})
+                if options.save:
+                    with options.save.open("a") as file:
+                        file.write(line + "\n")
 
 
 main()
