@@ -9,14 +9,16 @@ from weft import flags
 from weft.backends.base import Backend
 from weft.errors import BackendError, NotFoundError
 
-NAMES = ("cpu", "reference", "gpu", "gpu:N", "auto")
+NAMES = ("cpu", "reference", "gpu", "gpu:N", "cuda", "cuda:N", "webgpu", "webgpu:N", "auto")
+GPUS = ("gpu", "cuda", "webgpu")
 
 
 def open_backend(name: str | Backend | None = None, *, level: str | None = None, threads: int = 1) -> Backend:
     """The backend of this name (default: WEFT_BACKEND); a Backend object is returned as it is.
 
-    `level` and `threads` are for the CPU. "gpu" is the first GPU, "gpu:1" the second; "auto" is the first GPU that is
-    not a software device, else the CPU, which it says once.
+    `level` and `threads` are for the CPU. "gpu" is the first GPU, "gpu:1" the second: through CUDA where its driver and
+    compiler are here, else through WebGPU; "cuda" and "webgpu" say which. "auto" is the first GPU that is not a
+    software device, else the CPU, which it says once.
     """
     if isinstance(name, Backend):
         return name
@@ -31,11 +33,34 @@ def open_backend(name: str | Backend | None = None, *, level: str | None = None,
         from weft.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    if name == "gpu" or (name.startswith("gpu:") and name[4:].isdigit()):
-        from weft.backends.webgpu import GpuBackend
-
-        return GpuBackend(int(name[4:]) if name != "gpu" else None)
+    if is_gpu(name):
+        return _open_gpu(name)
     raise NotFoundError("load", "is not a backend", field="backend", given=name, advice=f"one of {', '.join(NAMES)}")
+
+
+def is_gpu(name: str) -> bool:
+    """Whether this is a name of a GPU, which need not be there."""
+    kind, colon, index = name.partition(":")
+    return kind in GPUS and (index.isdigit() if colon else True)
+
+
+def _open_gpu(name: str) -> Backend:
+    kind, _, number = name.partition(":")
+    index = int(number) if number else None
+    if kind == "cuda" or (kind == "gpu" and not _reason_against_cuda()):
+        from weft.backends.webgpu.cuda import CudaBackend
+
+        return CudaBackend(index)
+    from weft.backends.webgpu import GpuBackend
+
+    return GpuBackend(index)
+
+
+@lru_cache(maxsize=1)
+def _reason_against_cuda() -> str:
+    from weft.backends.webgpu.cuda.driver import reason_against
+
+    return reason_against()
 
 
 @lru_cache(maxsize=1)
@@ -43,6 +68,8 @@ def _automatic() -> str:
     """ "gpu", or "cpu" and a line on standard error that says why."""
     from weft.backends.webgpu import adapters
 
+    if not _reason_against_cuda():
+        return "gpu"
     try:
         reason = "" if any(not one.software for one in adapters()) else "this machine shows no GPU"
     except BackendError as error:
@@ -79,6 +106,8 @@ def describe_gpus() -> tuple[list[dict[str, object]], str]:
     try:
         found = adapters()
     except BackendError as error:
+        if not _reason_against_cuda():
+            return _cuda_rows(), "auto is cuda:0, the first GPU of NVIDIA's driver"
         return [], f"auto is the CPU: {error.what}: {error.advice}"
     rows: list[dict[str, object]] = []
     for one in found:
@@ -96,7 +125,24 @@ def describe_gpus() -> tuple[list[dict[str, object]], str]:
                 "memory": "the machine's" if memory is None else memory[1],
             }
         )
+    if not _reason_against_cuda():
+        return [*_cuda_rows(), *rows], "auto is cuda:0, the first GPU of NVIDIA's driver"
     hardware = [row for row in rows if not row["software"]]
     if hardware:
         return rows, f"auto is {hardware[0]['device']}, the first that is no software device"
     return rows, "auto is the CPU: " + ("software devices are for tests" if rows else "this machine shows no GPU")
+
+
+def _cuda_rows() -> list[dict[str, object]]:
+    from weft.backends.webgpu.cuda.device import KIND, LARGEST
+    from weft.backends.webgpu.cuda.driver import device_names
+    from weft.backends.webgpu.memory import free_memory
+
+    rows: list[dict[str, object]] = []
+    for index, (name, driver) in enumerate(device_names()):
+        memory = free_memory(name, KIND, 0)
+        free = None if memory is None or memory[0] >= 1 << 62 else memory[0]
+        said = "the machine's" if memory is None else memory[1]
+        row = {"device": f"cuda:{index}", "name": name, "api": "CUDA", "kind": KIND, "driver": driver}
+        rows.append({**row, "software": False, "buffer_bytes": LARGEST, "free_bytes": free, "memory": said})
+    return rows

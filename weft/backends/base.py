@@ -310,6 +310,7 @@ class Backend(ABC):
     name: str
     fast: frozenset[str] = frozenset()  # arithmetic that beats f32 here: of "int8", "bf16" and "f16"
     top: int = 0  # how many of the largest numbers of a row Executable.run_top finds at most; 0: it cannot
+    batch_tokens: int = 512  # of an encoder's step: enough rows for products, few enough that activations stay in cache
     lanes: bool = True  # whether several executables, one thread each, get more done than one with all threads
 
     @abstractmethod

@@ -64,11 +64,13 @@ def device() -> Callable[[F], F]:
     def use(_: click.Context, __: click.Parameter, given: str | None) -> None:
         if given is None:
             return
-        if given not in ("auto", "cpu", "gpu") and not (given.startswith("gpu:") and given[4:].isdigit()):
+        from weft.backends import is_gpu
+
+        if given not in ("auto", "cpu") and not is_gpu(given):
             raise click.BadParameter(f"{given!r:.40} is not a device; use auto, cpu, gpu, or gpu:1 for the second GPU")
         os.environ["WEFT_BACKEND"] = given
 
-    text = "What computes: cpu (default), gpu, gpu:1 for the second GPU, or auto."
+    text = "What computes: cpu (default), gpu, gpu:1 for the second GPU, cuda, webgpu, or auto."
     return click.option("--device", metavar="DEVICE", callback=use, expose_value=False, is_eager=True, help=text)
 
 

@@ -388,7 +388,8 @@ class Embedder(BaseEmbedder):
         import numpy as np
 
         vectors = np.empty((len(sequences), self.dimension), np.float32)
-        ranges = list(token_ranges(sequences, self._budget(sequences, how.batch_tokens or BATCH_TOKENS)))
+        most = how.batch_tokens or self._encoder.backend.batch_tokens
+        ranges = list(token_ranges(sequences, self._budget(sequences, most)))
         parts = [sequences[first:last] for first, last in ranges]
         made = self._encoder.vectors_each(parts) if how.adapter is None else self._adapted(parts, how.adapter)
         done = 0
@@ -456,7 +457,8 @@ class Embedder(BaseEmbedder):
 
     def _budget(self, ids: list[np.ndarray], most: int) -> int:
         """Tokens of a step, at most `most`, chosen so that all threads get the same number of steps."""
-        share = -(-sum(map(len, ids)) // self._encoder.thread_plan.count)
+        lanes = self._encoder.thread_plan.count if self._encoder.backend.lanes else 1
+        share = -(-sum(map(len, ids)) // lanes)
         rounds = -(-share // most) or 1
         return min(most, max(LEAST_TOKENS, -(-share // rounds)))
 

@@ -6,6 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from weft.graph.single import single
+from weft.ops.state import AdapterArray, KvArray, SlotArray
+from weft.ops.tolerance import relative_error
+
 GOLDEN = Path(__file__).parents[2] / "golden"
 ALL = os.environ.get("WEFT_TEST_GPU", "0") not in ("", "0")  # make test-gpu: every sample, not a few
 
@@ -27,3 +31,25 @@ def agree(gpu, one, other):
     if gpu.device.adapter.software:
         return np.array_equal(one, other)
     return np.linalg.norm(one - other) <= 1e-5 * np.linalg.norm(other)
+
+
+def copied(operands):
+    return tuple(value.copy() if isinstance(value, (KvArray, SlotArray)) else value for value in operands)
+
+
+def errors_of(backend, op, operands, attrs):
+    """How far the results and the states of an op are from those of its reference."""
+    expected = copied(operands)
+    want = op(*expected, **attrs)
+    want = () if want is None else want if isinstance(want, tuple) else (want,)
+    bound = single(op, copied(operands), attrs)
+    states = {key: backend.state_from(state) for key, state in bound.states.items()}
+    got = backend.compile(bound.program, bound.weights, states).run(bound.inputs)
+    errors = [relative_error(got[f"out{index}"], result) for index, result in enumerate(want)]
+    for key, state in states.items():
+        if isinstance(bound.states[key], AdapterArray):
+            continue
+        before = next(value for operand, value in zip(op.operands, expected) if operand.name == key)
+        for kept, wanted in zip(backend.state_to_array(state).arrays, before.arrays):
+            errors.append(relative_error(kept.reshape(wanted.shape), wanted))
+    return errors

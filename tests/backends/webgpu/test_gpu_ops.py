@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpus import ALL, agree
+from gpus import ALL, agree, errors_of
 
 from weft.backends.webgpu.launch import KERNELS, MANY
 from weft.backends.webgpu.products import LARGE, PLAIN, ROW, SMALL
@@ -13,8 +13,6 @@ from weft.graph.single import single
 from weft.ops.registry import catalogue
 from weft.ops.samples import weight as blocks
 from weft.ops.spec import spec_of
-from weft.ops.state import AdapterArray, KvArray, SlotArray
-from weft.ops.tolerance import relative_error
 
 FEW = 3  # samples of each op in `make test`: a software device takes a second to compile a shader
 
@@ -25,10 +23,6 @@ def samples_of(name):
     return found if ALL else found[1 :: max(1, len(found) // FEW)][:FEW]
 
 
-def copied(operands):
-    return tuple(value.copy() if isinstance(value, (KvArray, SlotArray)) else value for value in operands)
-
-
 @pytest.mark.parametrize("name", sorted([*KERNELS, "reshape"]))
 def test_an_op_agrees_with_its_reference(gpu, name):
     op, ran = catalogue()[name], 0
@@ -37,19 +31,7 @@ def test_an_op_agrees_with_its_reference(gpu, name):
         if not gpu.supports(name, types):
             continue
         ran += 1
-        expected = copied(operands)
-        want = op(*expected, **attrs)
-        want = () if want is None else want if isinstance(want, tuple) else (want,)
-        bound = single(op, copied(operands), attrs)
-        states = {key: gpu.state_from(state) for key, state in bound.states.items()}
-        got = gpu.compile(bound.program, bound.weights, states).run(bound.inputs)
-        errors = [relative_error(got[f"out{index}"], result) for index, result in enumerate(want)]
-        for key, state in states.items():
-            if isinstance(bound.states[key], AdapterArray):
-                continue
-            before = next(value for operand, value in zip(op.operands, expected) if operand.name == key)
-            for kept, wanted in zip(gpu.state_to_array(state).arrays, before.arrays):
-                errors.append(relative_error(kept.reshape(wanted.shape), wanted))
+        errors = errors_of(gpu, op, operands, attrs)
         assert max(errors) <= op.tolerance_for(operands), (
             f"{name} {[str(spec_of(x)) for x in operands if x is not None]}"
         )

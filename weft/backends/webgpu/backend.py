@@ -41,6 +41,7 @@ from weft.dtype import DType
 from weft.graph.program import Program
 from weft.ops.state import AdapterArray, KvArray, SlotArray
 
+BATCH_TOKENS = 2048  # of an encoder's step
 READ_IN_ROWS = {"matmul": 1, "embedding": 1}  # ops that read a weight as it is stored, and which operand it is
 
 
@@ -53,6 +54,8 @@ class GpuBackend(Backend):
     def __init__(self, index: int | None = None) -> None:
         self.device: Device = open_device(index)
         self.name = f"gpu-{self.device.adapter.api.lower()}"
+        if not self.device.adapter.software:
+            self.batch_tokens = BATCH_TOKENS
 
     def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
         return supports(op, dtypes)

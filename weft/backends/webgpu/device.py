@@ -121,6 +121,9 @@ def _opened(index: int | None) -> Device:
 class Device:
     """An opened GPU. `lock` is held by whoever encodes and waits: one step at a time."""
 
+    reuses = False  # whether commands can be submitted again
+    busy = 256  # workgroups that keep a GPU busy: attention of so many queries and heads is not split
+
     def __init__(self, adapter: Adapter) -> None:
         self._wgpu = import_wgpu()
         self.adapter = adapter
@@ -193,6 +196,22 @@ class Device:
             )
             self._pipelines[key] = (made, compiled)
         return self._pipelines[key]
+
+    def pipelines(self, wanted: Sequence[tuple[str, tuple[tuple[str, str], ...]]]) -> list[tuple[Shader, Any]]:
+        return [self.pipeline(name, defines) for name, defines in wanted]
+
+    def specialised(self, launch: Any) -> Any:
+        """The launch as this device wants it."""
+        return launch
+
+    def attention(self, call: Any) -> None:
+        """Launches of its own for attention over pages: none."""
+
+    def submit(self, commands: Any) -> None:
+        self.queue.submit([commands])
+
+    def staging(self, nbytes: int) -> Staging:
+        return Staging(self, nbytes)
 
     def layout(self, written: tuple[bool, ...]) -> Any:
         """The layout of the arena, the parameters, and buffers of which some are written."""

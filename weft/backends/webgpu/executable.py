@@ -20,7 +20,6 @@ from weft.ops.spec import Dim, linear
 
 BLOCK = 64  # keys
 FEW_BLOCKS = 4  # that one workgroup takes at once
-BUSY = 256  # workgroups that keep a GPU busy: attention of so many queries and heads is not split
 MOST_PARTS = 64 << 20  # bytes
 NUMBERS = {"f32": np.float32, "i32": np.int32}
 
@@ -77,7 +76,7 @@ class GpuExecutable(Executable):
         self._heads = max((many for many, _ in heads), default=0)
         self._part_words = max((many * (dim + 2) for many, dim in heads), default=0)
         self._launches = [launch for unit in units for launch in self._launches_of(unit, bound)]
-        self._pipelines = [device.pipeline(one.shader, one.defines) for one in self._launches]
+        self._pipelines = device.pipelines([(one.shader, one.defines) for one in self._launches])
         self._forms = np.zeros((len(self._launches), PARAMS_BYTES // 4, 5), np.int64)
         for at, (launch, (shader, _)) in enumerate(zip(self._launches, self._pipelines)):
             assert {name for name, _ in shader.params} == set(launch.params), launch.shader
@@ -85,6 +84,7 @@ class GpuExecutable(Executable):
                 value = launch.params[name]
                 self._forms[at, index] = (0, 0, 0, 0, 1) if value is BLOCKS else (*bits(value), 0)
         self._items = np.array([linear(one.items).coefficients for one in self._launches], np.int64).reshape(-1, 4)
+        self._beside = np.array([linear(one.beside).coefficients for one in self._launches], np.int64).reshape(-1, 4)
         self._per = np.array([one.per for one in self._launches], np.int64)
         self._least = np.array([one.least for one in self._launches], np.int64)
         self._most = np.array([one.most for one in self._launches], np.int64)
@@ -98,9 +98,8 @@ class GpuExecutable(Executable):
         self._sizes: Step | None = None  # that the parameters are for
         self._staged: Staging | None = None  # where outputs are read
         self._plan: tuple[Step, list[Dispatch], tuple[int, int]] | None = None  # the last step's, and what is read
-        self._given: tuple[tuple[int, ...], np.ndarray, list[int]] | None = (
-            None  # inputs, and where each is, by T, B, L
-        )
+        self._given: tuple[tuple[int, ...], np.ndarray, list[np.ndarray]] | None = None  # inputs, each one's place
+        self._shapes: tuple[tuple[tuple[int, ...], ...], dict[str, int]] | None = None  # the last step's, and T, B, L
         self._tops: dict[tuple[int, bool], Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
@@ -125,7 +124,7 @@ class GpuExecutable(Executable):
         return self._program
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        sizes = bind_sizes(self._program, inputs)
+        sizes = self._bound_sizes(inputs)
         step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
         with self._device.lock, self._device.guard():
             self._submit(step, inputs)
@@ -135,7 +134,7 @@ class GpuExecutable(Executable):
         self, inputs: Mapping[str, Any], output: str, count: int, masks: Sequence[np.ndarray | None] | None = None
     ) -> TopRows:
         assert [value.name for value in self._program.outputs] == [output]
-        sizes = bind_sizes(self._program, inputs)
+        sizes = self._bound_sizes(inputs)
         step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
         rows = self._rows(step)
         step = step._replace(top=kept_for(count) if rows else 0, masked=bool(rows) and masks is not None)
@@ -147,6 +146,13 @@ class GpuExecutable(Executable):
             top = self._top_of(step)
             assert self._staged is not None
             return top.rows(self._staged.read(top.nbytes(rows)), rows)
+
+    def _bound_sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
+        """T, B and L, which are not worked out again for inputs of the same shapes."""
+        shapes = tuple(value.shape for value in inputs.values())
+        if self._shapes is None or self._shapes[0] != shapes or len(inputs) != len(self._program.inputs):
+            self._shapes = shapes, bind_sizes(self._program, inputs)
+        return self._shapes[1]
 
     def _rows(self, step: Step) -> int:
         """Rows of the only output."""
@@ -168,8 +174,10 @@ class GpuExecutable(Executable):
             arena.write(self._masks_at(step), masks)
         ready, self._ready = self._ready, None
         commands = ready[1] if ready is not None and ready[0] == step else self._encoded(step)
-        self._device.queue.submit([commands])
-        if again:  # another one is likely: encoded while the device computes this one
+        self._device.submit(commands)
+        if self._device.reuses:
+            self._ready = (step, commands)
+        elif again:  # another one is likely: encoded while the device computes this one
             self._ready = (step, self._encoded(step))
 
     def _top_of(self, step: Step) -> Top:
@@ -181,7 +189,7 @@ class GpuExecutable(Executable):
     def _blocks(self, tokens: int, inputs: Mapping[str, Any]) -> int:
         """Into how many blocks of keys attention is split: a power of two, so that few steps differ. 0 where it is not,
         since there are few keys, or enough queries for all of the device."""
-        if not tokens or not 0 < tokens * self._heads < BUSY:
+        if not tokens or not 0 < tokens * self._heads < self._device.busy:
             return 0
         last = max(int(inputs[name].max()) for name in ("positions", "reach") if name in inputs)
         blocks = (last + BLOCK) // BLOCK
@@ -190,6 +198,13 @@ class GpuExecutable(Executable):
 
     def _part_bytes(self, tokens: int, blocks: int) -> int:
         return WORD * self._part_words * tokens * blocks
+
+    def _scratch(self, step: Step) -> int:
+        """Words that launches of this step write beside values."""
+        sizes = np.array([*step[:3], 1])
+        items = self._items @ sizes
+        used = (items >= self._least) & (items <= self._most)
+        return int(np.where(used, self._beside @ sizes, 0).max(initial=0))
 
     def _prepared(self, step: Step) -> Buffer:
         """The arena, large enough, and parameters for a step of these sizes."""
@@ -213,7 +228,7 @@ class GpuExecutable(Executable):
         size = self._top_of(step).nbytes(self._rows(step)) if step.top else size
         if self._staged is None or self._staged.nbytes < size:
             self._staged, self._ready = None, None
-            self._staged = Staging(self._device, size)
+            self._staged = self._device.staging(size)
         numbers = self._forms @ np.array([*step[:3], 1, step.blocks])
         self._params.write(0, numbers.astype(np.uint32))
         self._sizes = step
@@ -222,6 +237,7 @@ class GpuExecutable(Executable):
     def _masks_at(self, step: Step) -> int:
         """The byte of the arena after everything else, where masks are."""
         beside = self._part_bytes(step.T, step.blocks)  # parts of attention are read before the largest are found
+        beside = max(beside, WORD * self._scratch(step))
         if step.top:
             beside = max(beside, WORD * scratch_words(self._rows(step), self._width, step.top))
         return _at(self._places.end, step) + beside
@@ -240,17 +256,19 @@ class GpuExecutable(Executable):
     def _joined(self, inputs: Mapping[str, Any], step: Step) -> np.ndarray:
         """All inputs as the arena has them, until the next step."""
         if self._given is None or self._given[0] != step[:3]:
-            data = np.zeros(_at(self._places.inputs_end, step), np.uint8)
-            starts = [_at(self._places.of[value.name], step) for value in self._program.inputs]
-            self._given = (step[:3], data, starts)
-        _, data, starts = self._given
-        for value, start in zip(self._program.inputs, starts):
+            data, views = np.zeros(_at(self._places.inputs_end, step), np.uint8), []
+            for value in self._program.inputs:
+                shape = value.spec.at(T=step.T, B=step.B, L=step.L).shape
+                start, kind = _at(self._places.of[value.name], step), np.dtype(NUMBERS[value.dtype.name])
+                size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+                views.append(data[start : start + size].view(kind).reshape(shape))
+            self._given = (step[:3], data, views)
+        _, data, views = self._given
+        for value, view in zip(self._program.inputs, views):
             given = inputs[value.name]
-            kind = NUMBERS[value.dtype.name]
-            if (given.dtype.kind in "iu") != (kind is np.int32):
+            if (given.dtype.kind in "iu") != (view.dtype == np.int32):
                 raise BackendError(self._program.name, f"{value.name} must be {value.dtype}: got {given.dtype}")
-            raw = np.ascontiguousarray(given, kind).reshape(-1).view(np.uint8)
-            data[start : start + raw.size] = raw
+            view[...] = given
         return data
 
     def _planned(self, step: Step) -> tuple[list[Dispatch], tuple[int, int]]:
@@ -300,7 +318,7 @@ class GpuExecutable(Executable):
 
 def _buffer(one: Any) -> Buffer:
     """Of a launch's buffers, one; a table of adapters has another when it has grown."""
-    found: Buffer = one if isinstance(one, Buffer) else one.buffer
+    found: Buffer = getattr(one, "buffer", one)
     return found
 
 

@@ -65,6 +65,7 @@ class Launch:
     least: int = 0  # it is left out where items are fewer, or more than
     most: int = MANY
     split: bool | None = None  # it is left out of steps whose attention is not split, or is
+    beside: Form = 0  # words of scratch memory that it writes
 
 
 class Call:
@@ -325,7 +326,8 @@ def rope_write(call: Call) -> Iterator[Launch]:
     places |= {"out": call.out(), "heads": heads, "pairs": call.shape(3)[1] // 2}
     defines += (("INTERLEAVED", str(call.attrs["interleaved"])),)
     each = heads + 2 * call.shape(1)[1]
-    yield Launch("rope_write", defines, places, (call.bound(4).buffer,), tokens * each)
+    launch = Launch("rope_write", defines, places, (call.bound(4).buffer,), tokens * each)
+    yield launch if call.device is None else call.device.specialised(launch)
 
 
 @kernel("attention_paged")
@@ -333,6 +335,10 @@ def attention_paged(call: Call) -> Iterator[Launch]:
     """One dispatch, or two where a step splits the keys of a query over workgroups; with the same bits."""
     if call.given(6):
         raise BackendError("attention_paged", "tokens see no later ones on this backend", advice=ON_CPU)
+    own = call.device.attention(call) if call.device is not None else None
+    if own is not None:
+        yield from own
+        return
     tokens, heads, dim = call.shape(0)
     places, defines = paged(call, tokens, 2)
     places |= {"q": call.at(0), "out": call.out(), "heads": heads, "window": call.attrs["window"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.backends.webgpu.launch import MANY, PART, WIDE_NORM, Call, Defines, Form, Launch, count, kernel
@@ -19,6 +19,8 @@ class Product:
     defines: Defines = ()
     least: int = 0
     most: int = MANY
+    norms: bool = False  # whether it computes the norm of its operand itself
+    launches: Callable[..., Iterator[Launch]] | None = None  # instead of one launch, in its own way
 
 
 def _tile(rows: int, columns: int, lanes: int) -> Defines:
@@ -37,14 +39,14 @@ def _tile(rows: int, columns: int, lanes: int) -> Defines:
 PLAIN = Product("matmul", 4, 64)  # for software devices
 LARGE = Product("matmul_tile", 64, 64, _tile(64, 64, 256), least=49)
 SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), *_tile(32, 16, 128)), 9, 48)
-ROW = Product("matmul_row", 1, 8, most=8)
+ROW = Product("matmul_row", 1, 8, most=8, norms=True)
 SOFTWARE_PRODUCTS = (PLAIN,)
 GPU_PRODUCTS = (ROW, SMALL, LARGE)
 
 
 def rows_that_norm(products: Sequence[Product]) -> int:
     """Up to how many rows a product computes the norm of its operand itself."""
-    return max((one.most for one in products if one.shader == "matmul_row"), default=0)
+    return max((one.most for one in products if one.norms), default=0)
 
 
 @frozen(eq=False)
@@ -95,6 +97,7 @@ class Multiply:
     residual: Form | None = None
     norm: Norm | None = None
     groups: Groups | None = None
+    scratch: Form = 0  # where memory begins that a product may use, in words
 
     def launches(self, products: Sequence[Product]) -> Iterator[Launch]:
         defines: Defines = (("DTYPE", self.stored), ("ACTIVATION", self.activation), ("BIAS", str(len(self.bias))))
@@ -116,6 +119,9 @@ class Multiply:
                 yield from self._grouped(products, part, (*defines, ("GROUPS", "1")), here | {"cols": width})
                 continue
             for product in products:
+                if product.launches is not None:
+                    yield from product.launches(product, self, part, here, defines)
+                    continue
                 extra, normed, beside = self._beside(product)
                 given = (defines + product.defines + normed, here | extra, (part.buffer, *self.bias, *beside))
                 times = -(-part.rows // product.columns)
@@ -130,7 +136,7 @@ class Multiply:
         (_, width), count = self.results[0], self.groups.matrices
         matrices = part.rows // width
         here = places | {"starts": self.groups.starts, "matrices": matrices, "from_matrix": part.first // width}
-        for product in products:
+        for product in [one for one in products if one.launches is None] or GPU_PRODUCTS:
             more = 0 if product.shader == "matmul_row" else product.rows * matrices
             least = (product.least - 1) * count + 1 + more if product.least else 0
             most = min(MANY, product.most * count + more)
@@ -169,4 +175,5 @@ def multiply(call: Call) -> Multiply:
         (call.vector(2),) if call.given(2) else (),
         call.attrs["activation"],
         groups=Groups(call.at(3), call.shape(1)[0]) if call.given(3) else None,
+        scratch=call.scratch,
     )

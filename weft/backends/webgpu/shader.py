@@ -51,16 +51,18 @@ def shader_names() -> frozenset[str]:
 
 
 @cache
-def _read(name: str) -> str:
+def _read(name: str, others: Path | None) -> str:
+    if others is not None and (others / f"{name}.cu").exists():
+        return (others / f"{name}.cu").read_text()
     return (FOLDER / f"{name}.wgsl").read_text()
 
 
 @cache
-def shader(name: str, defines: tuple[tuple[str, str], ...] = ()) -> Shader:
-    """The shader of this name with these definitions."""
+def shader(name: str, defines: tuple[tuple[str, str], ...] = (), others: Path | None = None) -> Shader:
+    """The shader of this name with these definitions; files of the folder `others` come before those of shaders/."""
     params: list[tuple[str, str]] = []
     written: list[bool] = []
-    body = "\n".join(_expanded(name, dict(defines), params, written))
+    body = "\n".join(_expanded(name, dict(defines), params, written, others))
     fields = "".join(f"  {field}: {kind},\n" for field, kind in params)
     text = f"struct Params {{\n{fields}}}\n{ARENA}{body}\n"
     return Shader(name, text, tuple(params), tuple(written))
@@ -81,10 +83,12 @@ def _repeated(lines: list[str], defines: Mapping[str, str]) -> Iterator[tuple[st
         at = end + 1
 
 
-def _expanded(name: str, given: Mapping[str, str], params: list[tuple[str, str]], written: list[bool]) -> list[str]:
+def _expanded(
+    name: str, given: Mapping[str, str], params: list[tuple[str, str]], written: list[bool], others: Path | None
+) -> list[str]:
     lines: list[str] = []
     taken = [True]  # for each #if around the line, whether its part is used
-    for line, defines in _repeated(_read(name).splitlines(), given):
+    for line, defines in _repeated(_read(name, others).splitlines(), given):
         if line.startswith("#if "):
             taken.append(_holds(line[4:], defines))
         elif line == "#else":
@@ -94,7 +98,7 @@ def _expanded(name: str, given: Mapping[str, str], params: list[tuple[str, str]]
         elif not all(taken):
             continue
         elif line.startswith("#include "):
-            lines += _expanded("lib/" + line[9:], defines, params, written)
+            lines += _expanded("lib/" + line[9:], defines, params, written, others)
         elif line.startswith("#params "):
             params += [_param(part) for part in line[8:].split(",")]
         elif found := BINDING.fullmatch(line):

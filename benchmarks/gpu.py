@@ -1,0 +1,161 @@
+"""Speed of a model on a GPU: tokens/s of one sequence and of many, of prompts, or texts/s of an embedder.
+
+    python benchmarks/gpu.py model.gguf --device cuda --context 512 --sequences 1,32 --prompts 512,2048
+    python benchmarks/gpu.py embedder-folder --device cuda --texts 1000
+    python benchmarks/gpu.py model.gguf --device cuda --kernels      where the time of a step is (CUDA only)
+
+Prints one JSON line for each figure. A decoder generates greedily: what comes back of a step are its largest logits.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from weft.runtime import Decoder, open_checkpoint
+from weft.runtime.steps import build_step
+
+ROUNDS = 5
+
+
+def said(what, value, **more):
+    print(json.dumps({"what": what, "value": round(value, 3), **more}), flush=True)
+
+
+def many(decoder, sequences, context, steps):
+    """Tokens/s of so many sequences of `context` tokens, each round `steps` steps."""
+    rng = np.random.default_rng(1)
+    holdings = [decoder.holding() for _ in range(sequences)]
+    for holding in holdings:
+        assert holding.grow(context + steps * ROUNDS + 1)
+        ids = rng.integers(0, decoder.vocab_size, context).astype(np.int32)
+        decoder.run_top(build_step([ids], asked=[1], pages=[holding.row]), 1)
+    at, last, found = context, [1] * sequences, []
+    pages = [holding.row for holding in holdings]
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        for _ in range(steps):
+            step = build_step([[id] for id in last], starts=[at] * sequences, asked=[1] * sequences, pages=pages)
+            last = decoder.run_top(step, 1).ids[:, 0].tolist()
+            at += 1
+        found.append(sequences * steps / (time.perf_counter() - began))
+    for holding in holdings:
+        holding.release()
+    return found
+
+
+def prompts(decoder, tokens):
+    rng, found = np.random.default_rng(2), []
+    for _ in range(ROUNDS):
+        holding = decoder.holding()
+        assert holding.grow(tokens)
+        ids = rng.integers(0, decoder.vocab_size, tokens).astype(np.int32)
+        step = build_step([ids], asked=[1], pages=[holding.row])
+        began = time.perf_counter()
+        decoder.run_top(step, 1)
+        found.append(tokens / (time.perf_counter() - began))
+        holding.release()
+    return found
+
+
+def kernels(decoder, sequences, tokens, context, times=20):
+    """Microseconds of each kernel of a step, started `times` times after another."""
+    device = decoder.backend.device
+    holdings = [decoder.holding() for _ in range(sequences)]
+    for holding in holdings:
+        assert holding.grow(context + tokens)
+    rng = np.random.default_rng(3)
+    ids = [rng.integers(0, decoder.vocab_size, tokens).astype(np.int32) for _ in holdings]
+    pages = [holding.row for holding in holdings]
+    kept = []
+    submit = device.submit
+    device.submit = lambda commands: (kept.append(commands), submit(commands))[1]
+    decoder.run_top(build_step(ids, starts=[context] * sequences, asked=[1] * sequences, pages=pages), 1)
+    device.submit = submit
+    (commands,) = kept
+    named = {id(made.function): shader.name for shader, made in device._compiled.values()}
+    found = {}
+    for function, grid, threads, (pointers, _) in commands._launches:
+        device.driver.wait()
+        began = time.perf_counter()
+        for _ in range(times):
+            device.driver.launch(function, grid, threads, pointers)
+        device.driver.wait()
+        key = f"{named[id(function)]} {grid[0] * grid[1]}x{threads}"
+        found.setdefault(key, []).append((time.perf_counter() - began) / times * 1e6)
+    graph = device.driver.recorded(commands._ask)
+    for _ in range(2):
+        device.driver.wait()
+        began = time.perf_counter()
+        for _ in range(times):
+            device.driver.start(graph)
+        device.driver.wait()
+    said("graph us", (time.perf_counter() - began) / times * 1e6, launches=len(commands._launches))
+    for key, each in sorted(found.items(), key=lambda one: -sum(one[1])):
+        said("kernel", statistics.median(each), name=key, count=len(each), total_us=round(sum(each), 1))
+    for holding in holdings:
+        holding.release()
+
+
+def embedding(path, device, texts):
+    import weft
+
+    words = "the of search model vector page token cache river green market open quiet stone garden"
+    choices = words.split()
+    rng = np.random.default_rng(4)
+    embedder = weft.Embedder(path, device=device)
+    for name, longest in (("short", 12), ("mixed", 64)):
+        given = [" ".join(rng.choice(choices, rng.integers(4, longest + 1))) for _ in range(texts)]
+        embedder.encode(given)
+        found = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            embedder.encode(given)
+            found.append(texts / (time.perf_counter() - began))
+        said(f"texts/s {name}", statistics.median(found), least=round(min(found), 1), most=round(max(found), 1))
+
+
+def numbers(text):
+    return [int(one) for one in text.split(",") if one]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--sequences", type=numbers, default=[1])
+    parser.add_argument("--prompts", type=numbers, default=[])
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--texts", type=int, default=0)
+    parser.add_argument("--kv", default=None)
+    parser.add_argument("--kernels", action="store_true")
+    given = parser.parse_args()
+    if given.texts:
+        return embedding(given.model, given.device, given.texts)
+    began = time.perf_counter()
+    path = Path(given.model)
+    room = max([given.context + given.steps * ROUNDS + 64, *given.prompts])
+    tokens = room * max([2, *given.sequences])
+    decoder = Decoder(open_checkpoint(path), context=room, kv_tokens=tokens, kv_dtype=given.kv, backend=given.device)
+    said("load s", time.perf_counter() - began, device=decoder.backend.info.get("device"), kv=decoder.kv_dtype)
+    for count in given.sequences:
+        found = many(decoder, count, given.context, given.steps)
+        said("tokens/s", statistics.median(found), sequences=count, context=given.context, most=round(max(found), 1))
+    for tokens in given.prompts:
+        found = prompts(decoder, tokens)
+        said("prompt tokens/s", statistics.median(found), tokens=tokens, most=round(max(found), 1))
+    if given.kernels:
+        for count in given.sequences:
+            said("step", count)
+            kernels(decoder, count, 1, given.context)
+        for tokens in given.prompts:
+            said("prompt", tokens)
+            kernels(decoder, 1, tokens, 0, times=3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+// emulate: CUDA's threads on a processor, so that kernels can be tested where no GPU is: a group's threads take turns
+// in one thread of the machine, from one barrier to the next. Sums of matrix units are exact, then rounded.
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#define WEFT_EMULATED
+#define FN inline
+#define CONST static constexpr
+#define __shared__ static
+#define __global__
+#define __launch_bounds__(x)
+#define __restrict__
+
+typedef unsigned int u32;
+struct uint2 { u32 x, y; };
+struct alignas(16) uint4 { u32 x, y, z, w; };
+struct Place { u32 x, y, z; };
+static Place threadIdx, blockIdx, gridDim;
+
+constexpr u32 MOST = 1024, STACK = 256 << 10;
+struct Thread {
+  ucontext_t context;
+  bool done;
+};
+static Thread threads[MOST];
+static std::vector<char> stacks;
+static ucontext_t scheduler;
+static u32 count, current, alive, arrived, turn;
+
+inline void yield() {
+  u32 me = current;
+  swapcontext(&threads[me].context, &scheduler);
+  current = me;
+}
+inline void wait_for_all() {
+  u32 mine = turn;
+  if (++arrived == alive) {
+    arrived = 0;
+    turn++;
+    return;
+  }
+  while (turn == mine) yield();
+}
+inline void w_workgroupBarrier() { wait_for_all(); }
+inline void everybody_sees() {}
+inline u32 add_one(u32* counter, u32 limit) {
+  u32 before = *counter;
+  *counter = before >= limit - 1 ? 0 : before + 1;
+  return before;
+}
+inline float fresh(const u32* from) { float f; std::memcpy(&f, from, 4); return f; }
+inline void __syncthreads() { wait_for_all(); }
+
+inline float __uint_as_float(u32 x) { float f; std::memcpy(&f, &x, 4); return f; }
+inline u32 __float_as_uint(float f) { u32 x; std::memcpy(&x, &f, 4); return x; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+inline int __clz(int x) { return x ? __builtin_clz(u32(x)) : 32; }
+inline int __popc(u32 x) { return __builtin_popcount(x); }
+
+// What the lanes of a warp give and get.
+struct Warp {
+  u32 arrived, turn;
+  float d[32][4], value[32];
+  u32 a[32][4], b[32][2];
+};
+static Warp warps[MOST / 32];
+
+template <class Work>
+inline void together(Warp& warp, Work work) {
+  u32 mine = warp.turn;
+  if (++warp.arrived == 32) {
+    work();
+    warp.arrived = 0;
+    warp.turn++;
+    return;
+  }
+  while (warp.turn == mine) yield();
+}
+
+inline float half_value(u32 bits) {
+  u32 size = bits & 0x7fff;
+  float wide = size < 0x400 ? float(size) * 5.9604644775390625e-8f : __uint_as_float((size << 13) + 0x38000000u);
+  if (size >= 0x7c00) wide = __uint_as_float((size << 13) + 0x70000000u);
+  return bits & 0x8000 ? -wide : wide;
+}
+inline u32 half_bits(float value) {
+  u32 word = __float_as_uint(value), sign = (word >> 16) & 0x8000u, size = word & 0x7fffffffu;
+  if (size > 0x7f800000u) return sign | 0x7e00u;
+  if (size < 0x38800000u) return sign | u32(std::rint(__uint_as_float(size) * 16777216.0f));
+  u32 rounded = (size + 0xfffu + ((size >> 13) & 1u) - 0x38000000u) >> 13;
+  return sign | (rounded < 0x7c00u ? rounded : 0x7c00u);
+}
+inline u32 bfloat_bits(float value) {
+  u32 word = __float_as_uint(value);
+  if ((word & 0x7fffffffu) > 0x7f800000u) return (word >> 16) | 0x40u;
+  return (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+}
+inline u32 halves(float low, float high) { return half_bits(low) | half_bits(high) << 16; }
+inline u32 bfloats(float low, float high) { return bfloat_bits(low) | bfloat_bits(high) << 16; }
+inline u32 halves_less(u32 a, u32 b) {
+  return halves(half_value(a & 0xffff) - half_value(b & 0xffff), half_value(a >> 16) - half_value(b >> 16));
+}
+inline u32 bytes_of(u32 a, u32 b, u32 chosen) {
+  uint64_t all = uint64_t(b) << 32 | a;
+  u32 found = 0;
+  for (u32 i = 0; i < 4; i++) found |= u32(all >> (8 * (chosen >> (4 * i) & 7)) & 0xff) << (8 * i);
+  return found;
+}
+inline float from_lane(float value, u32 mask) {
+  u32 thread = threadIdx.x, lane = thread % 32;
+  Warp& warp = warps[thread / 32];
+  warp.value[lane] = value;
+  together(warp, [] {});
+  float found = warp.value[lane ^ mask];
+  together(warp, [] {});
+  return found;
+}
+
+template <class Value>
+inline void product(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Value value) {
+  u32 thread = threadIdx.x, lane = thread % 32;
+  Warp& warp = warps[thread / 32];
+  std::memcpy(warp.d[lane], d, sizeof d);
+  std::memcpy(warp.a[lane], a, sizeof a);
+  warp.b[lane][0] = b0;
+  warp.b[lane][1] = b1;
+  together(warp, [&] {
+    for (u32 row = 0; row < 16; row++) {
+      for (u32 col = 0; col < 8; col++) {
+        double sum = 0;
+        for (u32 k = 0; k < 16; k++) {
+          u32 left = warp.a[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2] >> (k % 2 * 16);
+          u32 right = warp.b[col * 4 + k % 8 / 2][k / 8] >> (k % 2 * 16);
+          sum += double(value(left & 0xffff)) * value(right & 0xffff);
+        }
+        float& to = warp.d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2];
+        to = float(to + sum);
+      }
+    }
+  });
+  std::memcpy(d, warp.d[lane], sizeof d);
+}
+inline void mma_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { product(d, a, b0, b1, half_value); }
+inline void mma_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  product(d, a, b0, b1, [](u32 bits) { return __uint_as_float(bits << 16); });
+}
+
+template <class Call>
+static void run_groups(u32 across, u32 down, u32 size, Call call) {
+  static Call* work;
+  work = &call;
+  count = size;
+  stacks.resize(size_t(size) * STACK);
+  gridDim = {across, down, 1};
+  for (u32 group = 0; group < across * down; group++) {
+    blockIdx = {group % across, group / across, 0};
+    alive = size;
+    arrived = 0;
+    for (Warp& warp : warps) warp.arrived = 0;
+    for (u32 i = 0; i < size; i++) {
+      threads[i].done = false;
+      getcontext(&threads[i].context);
+      threads[i].context.uc_stack.ss_sp = &stacks[size_t(i) * STACK];
+      threads[i].context.uc_stack.ss_size = STACK;
+      threads[i].context.uc_link = &scheduler;
+      makecontext(&threads[i].context, (void (*)())(+[] {
+                    (*work)();
+                    threads[current].done = true;
+                    alive--;
+                    if (alive && arrived == alive) {
+                      arrived = 0;
+                      turn++;
+                    }
+                  }), 0);
+    }
+    while (alive) {
+      for (u32 i = 0; i < size; i++) {
+        if (threads[i].done) continue;
+        current = i;
+        threadIdx = {i, 0, 0};
+        swapcontext(&scheduler, &threads[i].context);
+      }
+    }
+  }
+}
+
+template <class Params, class... Types, size_t... I>
+static void run_entry(void (*entry)(Params, Types...), const void* params, void* const* places, u32 across, u32 down,
+                      u32 size, std::index_sequence<I...>) {
+  Params given;
+  std::memcpy((void*)&given, params, sizeof given);
+  run_groups(across, down, size, [=] { entry(given, (Types)places[I]...); });
+}
+template <class Params, class... Types>
+static void run_entry(void (*entry)(Params, Types...), const void* params, void* const* places, u32 across, u32 down,
+                      u32 size) {
+  run_entry(entry, params, places, across, down, size, std::index_sequence_for<Types...>());
+}
+#define WEFT_RUN                                                                                                     \
+  extern "C" void run(u32 across, u32 down, u32 size, const void* params, void* const* places) {                    \
+    run_entry(&entry, params, places, across, down, size);                                                          \
+  }

@@ -1,0 +1,113 @@
+"""CUDA's kernels on a processor: compiled with the machine's C++ compiler, thread after thread (emulate.h)."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.backends.webgpu.cuda.backend import CudaBackend
+from weft.backends.webgpu.cuda.device import CudaDevice
+
+HEADER = Path(__file__).with_name("emulate.h")
+FLAGS = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off")
+
+
+@cache
+def compiler():
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+
+
+@cache
+def folder():
+    """Of this run; a kernel is compiled once."""
+    made = tempfile.TemporaryDirectory(prefix="weft-kernels-")
+    folder.kept = made  # until the process ends
+    return Path(made.name)
+
+
+def compiled(text):
+    path = folder() / f"{blake2b(text.encode(), digest_size=16).hexdigest()}.so"
+    if not path.exists():
+        source = path.with_suffix(".cpp")
+        source.write_text(f'#include "{HEADER}"\n{text}\nWEFT_RUN\n')
+        done = subprocess.run([compiler(), *FLAGS, "-o", str(path), str(source)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:3000]
+    return path
+
+
+class EmulatedDriver:
+    """Memory and kernels of this process. `fail` is raised by the next launch, once."""
+
+    name, capability, version = "emulated", "00", "CUDA 0"
+
+    def __init__(self):
+        self.memories, self.fail, self.launches = {}, None, 0
+
+    def attribute(self, which):
+        return 0
+
+    def enter(self):
+        pass
+
+    wait = reset = enter
+
+    def memory(self):
+        return 1 << 40, 1 << 40
+
+    def allocate(self, nbytes):
+        raw = np.zeros(nbytes + 64, np.uint8)
+        place = -(-raw.ctypes.data // 64) * 64
+        self.memories[place] = raw
+        return place
+
+    def free(self, place):
+        del self.memories[place]
+
+    pinned, free_pinned = allocate, free
+
+    def write(self, place, source, nbytes):
+        ctypes.memmove(place, source, nbytes)
+
+    read = copy = write
+
+    def load(self, code):
+        return ctypes.CDLL(code.decode()).run
+
+    def launch(self, function, grid, threads, arguments):
+        if self.fail is not None:
+            error, self.fail = self.fail, None
+            raise error
+        self.launches += 1
+        places = (ctypes.c_uint64 * (len(arguments) - 1))(
+            *(ctypes.c_uint64.from_address(arguments[index]).value for index in range(1, len(arguments)))
+        )
+        function(*grid, threads, ctypes.c_void_p(arguments[0]), places)
+
+    def recorded(self, work):
+        return work
+
+    def start(self, graph):
+        graph()
+
+    def drop(self, graph):
+        pass
+
+
+class EmulatedDevice(CudaDevice):
+    def _code(self, kernel):
+        return str(compiled(kernel.text)).encode()
+
+
+def emulated():
+    """A backend whose kernels run here, or a skip."""
+    if compiler() is None:
+        pytest.skip("no C++ compiler here")
+    folder()  # made before several threads want it
+    return CudaBackend(device=EmulatedDevice(EmulatedDriver(), 0))

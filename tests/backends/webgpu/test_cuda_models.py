@@ -1,0 +1,25 @@
+"""A model on CUDA's kernels, run by the processor: the CPU's numbers, and the same bits in chunks of any size."""
+
+import numpy as np
+import pytest
+import tiny
+from emulated import emulated
+
+from weft.runtime import Decoder, open_checkpoint
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    return emulated()
+
+
+def test_a_decoder_has_the_cpus_logits_and_the_same_bits_in_chunks(cuda, tmp_path):
+    checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "qwen3", tiny.CONFIGS["qwen3"]))
+    ids = tiny.token_ids(tiny.CONFIGS["qwen3"], 20)
+    decoder = Decoder(checkpoint, context=64, backend=cuda, kv_dtype="f16")
+    whole = decoder.logits(ids)
+    wanted = Decoder(checkpoint, context=64, backend="cpu", kv_dtype="f16").logits(ids)
+    assert np.linalg.norm(whole - wanted) <= 1e-3 * np.linalg.norm(wanted)
+    assert np.array_equal(decoder.logits(ids, chunk=18)[:18], whole[:18])
+    for at in range(3):  # single tokens, of which the second and third are one graph
+        assert np.array_equal(decoder.logits(ids[: at + 1], chunk=1), whole[: at + 1])

@@ -1,0 +1,142 @@
+"""CUDA's kernels, thread after thread on a processor, against the float64 reference; the same bits in every batch.
+
+With WEFT_TEST_GPU=1 on a machine with NVIDIA's driver and compiler the GPU runs them.
+"""
+
+import zlib
+
+import numpy as np
+import pytest
+from emulated import emulated
+from gpus import ALL, errors_of
+
+from weft.backends.webgpu.cuda.driver import CudaError, reason_against
+from weft.backends.webgpu.cuda.translate import translated
+from weft.backends.webgpu.launch import KERNELS
+from weft.backends.webgpu.shader import Shader
+from weft.errors import BackendError, MemoryPlanError
+from weft.graph.single import single
+from weft.ops.registry import catalogue
+from weft.ops.samples import normal, paged
+from weft.ops.samples import weight as blocks
+from weft.ops.spec import spec_of
+from weft.ops.tolerance import relative_error
+
+FLOATS, BLOCKS = ("f32", "f16", "bf16"), ("q8_0", "q4_0", "q4_k", "q6_k")
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    if ALL and not reason_against():
+        from weft.backends.webgpu.cuda import CudaBackend
+
+        return CudaBackend()
+    return emulated()
+
+
+def samples_of(name):
+    """All on a GPU; on a processor, which takes a second to compile a kernel, the one in the middle."""
+    found = list(catalogue()[name].samples_from(np.random.default_rng(zlib.crc32(name.encode()))))
+    return found if ALL else found[len(found) // 2 :][:1]
+
+
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"matmul", "attention_paged"}))
+def test_an_op_agrees_with_its_reference(cuda, name):
+    op = catalogue()[name]
+    for operands, attrs in samples_of(name):
+        types = [spec_of(value).dtype for value in operands if value is not None]
+        if cuda.supports(name, types):
+            assert max(errors_of(cuda, op, operands, attrs)) <= op.tolerance_for(operands)
+
+
+@pytest.mark.parametrize("kind", FLOATS + BLOCKS)
+def test_products_have_the_same_bits_in_every_batch(cuda, kind):
+    """One row, a few, more and many: four kernels, on matrix units."""
+    rng = np.random.default_rng(5)
+    depth = 264 if kind in FLOATS else 512
+    x, weight = normal(rng, 50, depth), blocks(rng, kind, 19, depth)
+    x[3] *= 1e6
+    op, bias = catalogue()["matmul"], normal(rng, 19)
+
+    def rows(first, end):
+        bound = single(op, (x[first:end], weight, bias), {"activation": "silu"})
+        return cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"]
+
+    whole = rows(0, 50)
+    want = op(x, weight, bias, activation="silu")
+    assert relative_error(whole, want) <= op.tolerance_for((x, weight, bias))
+    for first, end in ((0, 1), (3, 4), (5, 9), (20, 40)):
+        assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
+
+
+@pytest.mark.parametrize("window", [0, 70])
+@pytest.mark.parametrize("starts, lengths", [([3, 0, 40], [9, 5, 1]), ([200], [1])])
+def test_attention_has_the_same_bits_split_and_whole(cuda, monkeypatch, starts, lengths, window):
+    op, rng = catalogue()["attention_paged"], np.random.default_rng(1)
+    state, *table = paged(rng, starts, lengths, 2, 32, "f16")
+    operands, attrs = (normal(rng, sum(lengths), 4, 32), state, *table), {"scale": 32**-0.5, "window": window}
+    found = []
+    for busy in (0, 512):  # queries from which on it is not split
+        monkeypatch.setattr(type(cuda.device), "busy", busy)
+        assert max(errors_of(cuda, op, operands, attrs)) <= op.tolerance_for(operands)
+        bound = single(op, operands, attrs)
+        states = {key: cuda.state_from(one) for key, one in bound.states.items()}
+        found.append(cuda.compile(bound.program, bound.weights, states).run(bound.inputs)["out0"])
+    assert np.array_equal(*found)
+
+
+def test_a_matrix_of_long_rows_is_split_by_a_kernel_of_its_own(cuda):
+    rng = np.random.default_rng(2)
+    operands = normal(rng, 1, 10_300), blocks(rng, "f16", 3, 10_300), None
+    op = catalogue()["matmul"]
+    assert max(errors_of(cuda, op, operands, {})) <= op.tolerance_for(operands)
+
+
+def test_a_lost_gpu_fails_with_a_typed_error_and_computes_nothing_more():
+    backend = emulated()
+    op = catalogue()["scale"]
+    bound = single(op, (np.ones((2, 3), np.float32),), {"by": 2.0})
+    made = backend.compile(bound.program, bound.weights, {})
+    backend.device.driver.fail = CudaError("cuLaunchKernel", 719, "unspecified launch failure")
+    with pytest.raises(BackendError, match="was lost"):
+        made.run(bound.inputs)
+    with pytest.raises(BackendError, match="was lost"):
+        made.run(bound.inputs)
+    assert "719" in backend.info["lost"]
+
+
+def test_a_gpu_without_memory_says_so():
+    backend = emulated()
+    backend.device.driver.fail = CudaError("cuLaunchKernel", 2, "out of memory")
+    bound = single(catalogue()["scale"], (np.ones((2, 3), np.float32),), {"by": 2.0})
+    made = backend.compile(bound.program, bound.weights, {})
+    with pytest.raises(MemoryPlanError, match="no memory left"):
+        made.run(bound.inputs)
+    assert not backend.device.lost
+    assert made.run(bound.inputs)["out0"].tolist() == [[2, 2, 2], [2, 2, 2]]
+
+
+def test_declarations_of_wgsl_become_those_of_c():
+    text = """struct Params {
+  x: u32,
+}
+@group(0) @binding(0) var<storage, read_write> arena: array<u32>;
+const EIGHT = 8u;
+var<workgroup> few: array<f32, EIGHT>;
+fn twice(a: f32, b: u32) -> f32 { let c = 2.0; return c * max(a, f32(b)); }
+@compute @workgroup_size(EIGHT)
+fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  var kept: array<f32, 2>;
+  few[lane] = twice(1e-3, at.x);
+}
+"""
+    made = translated(Shader("shown", text, (("x", "u32"),), ()))
+    assert made.threads == 8
+    for wanted in (
+        "CONST auto EIGHT = 8u;",
+        "__shared__ array<f32, EIGHT> few;",
+        "FN f32 twice(f32 a, u32 b) { const auto c = 2.0f; return c * w_max(a, f32(b)); }",
+        "array<f32, 2> kept{};",
+        "twice(1e-3f, at.x)",
+    ):
+        assert wanted in made.text

@@ -1,0 +1,119 @@
+"""Products on CUDA: on matrix units, from one row up; all of them add up in the order of kernels/lib/fragments.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from weft.backends.webgpu.launch import PART, WIDE_NORM, Defines, Launch
+from weft.backends.webgpu.products import Multiply, Product, Rows
+from weft.ops.spec import linear
+
+SEGMENT = 256  # columns that are one chain
+MOST_WARPS = 16
+LONGEST_ROW = 10_240  # columns whose parts fit into a group's memory: longer rows are split by a dispatch of their own
+NARROW = 1_536  # rows of a weight up to which more workgroups are worth more than wide ones
+BLOCKS_WIDE, FLOATS_WIDE = 2, 4  # eights of columns that a warp takes of blocks of integers or f32, and of halves
+
+
+def _warps(depth: int) -> int:
+    segments = -(-depth // SEGMENT)
+    return -(-segments // -(-segments // MOST_WARPS))
+
+
+def _given(multiply: Multiply, defines: Defines) -> tuple[Defines, int, int]:
+    """All definitions, the parts of a number, and columns padded."""
+    bfloat = multiply.stored == "bf16"
+    return (*defines, ("BFLOAT", str(bfloat))), 3 if bfloat else 2, -(-multiply.depth // PART) * PART
+
+
+def one_row(
+    product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
+) -> Iterator[Launch]:
+    """The row split by every workgroup."""
+    if multiply.depth > LONGEST_ROW:
+        yield from few_rows(replace(FEW, least=product.least, most=product.most), multiply, part, places, defines)
+        return
+    given, parts, padded = _given(multiply, defines)
+    warps = _warps(multiply.depth)
+    lanes = 32 * warps
+    sizes = {
+        "LANES": lanes,
+        "WARPS": warps,
+        "EACH": -(-padded // (2 * lanes)),
+        "PADDED": padded,
+        "DEEP": multiply.depth,
+    }
+    sizes |= {"XS": parts * padded // 2, "SUMS": 8 * warps}
+    given += tuple((name, str(size)) for name, size in sizes.items())
+    buffers: tuple[Any, ...] = (*multiply.bias,)
+    if multiply.norm is None:
+        places = places | {"x": multiply.x}
+    else:
+        given += (_lanes_of_norm(multiply),)
+        places = places | {"x": multiply.norm.source, "eps": multiply.norm.eps}
+    buffers += (part.buffer,) if multiply.norm is None else (part.buffer, multiply.norm.gain)
+    yield Launch(
+        "matmul_one", given, places, buffers, multiply.rows, 1, -(-part.rows // 8), product.least, product.most
+    )
+
+
+def _split(product: Product, multiply: Multiply, places: dict[str, Any], defines: Defines) -> Iterator[Launch]:
+    """The parts of x, after its norm, in the scratch memory; `places` gets where they are."""
+    given, parts, padded = _given(multiply, defines)
+    each = parts * padded // 2
+    places |= {"split": multiply.scratch, "scales": linear(multiply.scratch) + multiply.rows * each, "padded": padded}
+    numbers = {name: places[name] for name in ("split", "scales")}
+    numbers |= {"x": multiply.x, "rows": multiply.rows}
+    sizes = {"DEEP": multiply.depth, "PADDED": padded, "EACH": -(-padded // 512), "BFLOAT": dict(given)["BFLOAT"]}
+    made = tuple((name, str(size)) for name, size in sizes.items())
+    buffers: tuple[Any, ...] = ()
+    if multiply.norm is not None:
+        numbers |= {"x": multiply.norm.source, "eps": multiply.norm.eps}
+        made, buffers = (*made, _lanes_of_norm(multiply)), (multiply.norm.gain,)
+    beside = multiply.rows * (each + 1)
+    yield Launch("split_rows", made, numbers, buffers, multiply.rows, 1, 1, product.least, product.most, beside=beside)
+
+
+def _lanes_of_norm(multiply: Multiply) -> tuple[str, str]:
+    return "NORM", "256" if multiply.depth >= WIDE_NORM else "64"
+
+
+def few_rows(
+    product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
+) -> Iterator[Launch]:
+    """Sixteen rows, or a few times sixteen, a workgroup."""
+    here = dict(places)
+    yield from _split(product, multiply, here, defines)
+    given, _, _ = _given(multiply, defines)
+    tall, warps = -(-product.rows // 16), _warps(multiply.depth)
+    lanes = 32 * warps
+    sizes = {"LANES": lanes, "WARPS": warps, "TALL": tall, "SUMS": 128 * tall * warps, "OWN": -(-128 * tall // lanes)}
+    given += tuple((name, str(size)) for name, size in sizes.items())
+    buffers = (*multiply.bias, part.buffer)
+    times = -(-part.rows // 8)
+    most = product.most
+    yield Launch("matmul_few", given, here, buffers, multiply.rows, product.rows, times, product.least, most)
+
+
+def many_rows(
+    product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
+) -> Iterator[Launch]:
+    here = dict(places)
+    yield from _split(product, multiply, here, defines)
+    few = product is MANY_ROWS and part.rows <= NARROW
+    wide = FLOATS_WIDE if multiply.stored in ("f16", "bf16") and not few else BLOCKS_WIDE
+    given = (*_given(multiply, defines)[0], ("WIDE", str(wide)), ("BROAD", str(16 * wide)))
+    buffers = (*multiply.bias, part.buffer)
+    times = -(-part.rows // (16 * wide))
+    most = product.most
+    yield Launch("matmul_many", given, here, buffers, multiply.rows, product.rows, times, product.least, most)
+
+
+ROW = Product("matmul_one", 1, 8, most=1, launches=one_row, norms=True)
+FEW = Product("matmul_few", 16, 8, least=2, most=16, launches=few_rows, norms=True)
+SOME = Product("matmul_few", 32, 8, least=17, most=48, launches=few_rows, norms=True)
+MANY_ROWS = Product("matmul_many", 128, 64, least=49, most=767, launches=many_rows, norms=True)
+MOST_ROWS = Product("matmul_many", 128, 64, least=768, launches=many_rows, norms=True)
+CUDA_PRODUCTS = (ROW, FEW, SOME, MANY_ROWS, MOST_ROWS)
