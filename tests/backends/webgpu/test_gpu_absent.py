@@ -72,6 +72,16 @@ def test_auto_is_the_cpu_where_there_is_no_gpu_and_says_so_once(monkeypatch, cap
 
 
 def test_the_command_refuses_a_device_that_is_none():
-    result = CliRunner().invoke(app, ["embed", "a", "--device", "cuda"])
+    result = CliRunner().invoke(app, ["embed", "a", "--device", "tpu"])
     assert result.exit_code == 2
-    assert "'cuda' is not a device" in result.output
+    assert "'tpu' is not a device" in result.output
+
+
+def test_cuda_without_a_driver_says_what_is_missing(monkeypatch):
+    from weft.backends.webgpu.cuda import device, driver
+
+    monkeypatch.setattr(driver, "_driver", lambda: None)
+    device._opened.cache_clear()
+    result = CliRunner().invoke(app, ["embed", "a", "--device", "cuda"])
+    assert result.exit_code == 1
+    assert "NVIDIA's driver is not here" in result.output
