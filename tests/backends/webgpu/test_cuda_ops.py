@@ -17,7 +17,7 @@ from weft.backends.webgpu.shader import Shader
 from weft.errors import BackendError, MemoryPlanError
 from weft.graph.single import single
 from weft.ops.registry import catalogue
-from weft.ops.samples import normal, paged
+from weft.ops.samples import normal, paged, segments
 from weft.ops.samples import weight as blocks
 from weft.ops.spec import spec_of
 from weft.ops.tolerance import relative_error
@@ -47,6 +47,13 @@ def test_an_op_agrees_with_its_reference(cuda, name):
         types = [spec_of(value).dtype for value in operands if value is not None]
         if cuda.supports(name, types):
             assert max(errors_of(cuda, op, operands, attrs)) <= op.tolerance_for(operands)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 0, 1), (40, 1, 2, 0, 30)])
+def test_rows_of_several_matrices_are_multiplied_by_the_shaders(cuda, sizes):
+    rng, op = np.random.default_rng(1), catalogue()["matmul"]
+    operands = (normal(rng, sum(sizes), 256), blocks(rng, "q4_k", len(sizes), 17, 256), None, segments(list(sizes)))
+    assert max(errors_of(cuda, op, operands, {})) <= op.tolerance_for(operands)
 
 
 @pytest.mark.parametrize("kind", FLOATS + BLOCKS)
