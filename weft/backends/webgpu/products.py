@@ -42,7 +42,6 @@ SMALL = Product("matmul_tile", 32, 16, (("SMALL", "1"), *_tile(32, 16, 128)), 9,
 ROW = Product("matmul_row", 1, 8, most=8, norms=True)
 SOFTWARE_PRODUCTS = (PLAIN,)
 GPU_PRODUCTS = (ROW, SMALL, LARGE)
-GROUPED = ("matmul", "matmul_row", "matmul_tile")  # shaders that know rows of several matrices
 
 
 def rows_that_norm(products: Sequence[Product]) -> int:
@@ -134,12 +133,10 @@ class Multiply:
         """For the matrices of a stack in one buffer. How many rows each of them has is not known here: each has tiles
         of its own, at most one more than its share, and the shader is chosen by the mean."""
         assert self.groups is not None
-        if any(product.shader not in GROUPED for product in products):  # those of another backend
-            products = GPU_PRODUCTS
         (_, width), count = self.results[0], self.groups.matrices
         matrices = part.rows // width
         here = places | {"starts": self.groups.starts, "matrices": matrices, "from_matrix": part.first // width}
-        for product in [one for one in products if one.launches is None] or GPU_PRODUCTS:
+        for product in [one for one in products if one.launches is None] or GPU_PRODUCTS:  # CUDA's know one matrix
             more = 0 if product.shader == "matmul_row" else product.rows * matrices
             least = (product.least - 1) * count + 1 + more if product.least else 0
             most = min(MANY, product.most * count + more)
