@@ -68,7 +68,9 @@ def test_the_command_says_how_to_reach_it_and_ps_and_stop_find_it(model_files, t
     try:
         said = ""
         while "\ncurl" not in said:
-            said += process.stdout.readline()
+            line = process.stdout.readline()
+            assert line, f"the server ended: {said}"
+            said += line
         assert f"curl --unix-socket '{path}' http://localhost/v1/chat/completions" in said
         (found,) = json.loads(weft("ps", "--json").stdout)
         assert found["url"] == f"unix:{path}" and found["models"][0]["name"] == "tiny"

@@ -80,6 +80,7 @@ def test_the_command_refuses_a_device_that_is_none():
 def test_cuda_without_a_driver_says_what_is_missing(monkeypatch):
     from weft.backends.webgpu.cuda import device, driver
 
+    monkeypatch.setenv("WEFT_BACKEND", "cpu")  # which --device sets for the process; as before after the test
     monkeypatch.setattr(driver, "_driver", lambda: None)
     device._opened.cache_clear()
     result = CliRunner().invoke(app, ["embed", "a", "--device", "cuda"])
