@@ -44,7 +44,11 @@ NOT_COMPARED = {
         "training models of texts and pictures is refused, see tests/pictures/test_embedding_pictures.py",
     ),
     **dict.fromkeys(("idefics3", "smolvlm"), "the text part, which is trained, is a llama"),
-    "idefics3_vision": "pictures are not trained",
+    **dict.fromkeys(
+        ("idefics3_vision", "gemma3_vision", "qwen3_vl_vision", "qwen3_5_vision"), "pictures are not trained"
+    ),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_text"), "its layers are those of qwen3; only pictures turn otherwise"),
+    **dict.fromkeys(("qwen3_vl_moe", "qwen3_vl_moe_text"), "its layers are those of qwen3_moe, as qwen3_vl's"),
     "mpnet": "its attention has biases by distance, which have no gradient: training it is refused",
 }
 
