@@ -99,7 +99,7 @@ class GpuExecutable(Executable):
         self._staged: Staging | None = None  # where outputs are read
         self._plan: tuple[Step, list[Dispatch], tuple[int, int]] | None = None  # the last step's, and what is read
         self._given: tuple[tuple[int, ...], np.ndarray, list[np.ndarray]] | None = None  # inputs, each one's place
-        self._shapes: tuple[tuple[tuple[int, ...], ...], dict[str, int]] | None = None  # the last step's, and T, B, L
+        self._shapes: tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, int]] | None = None  # and T, B, L
         self._tops: dict[tuple[int, bool], Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
@@ -149,8 +149,8 @@ class GpuExecutable(Executable):
 
     def _bound_sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """T, B and L, which are not worked out again for inputs of the same shapes."""
-        shapes = tuple(value.shape for value in inputs.values())
-        if self._shapes is None or self._shapes[0] != shapes or len(inputs) != len(self._program.inputs):
+        shapes = tuple((name, value.shape) for name, value in inputs.items())
+        if self._shapes is None or self._shapes[0] != shapes:
             self._shapes = shapes, bind_sizes(self._program, inputs)
         return self._shapes[1]
 
