@@ -67,6 +67,7 @@ def run(model, prompt):
     holding = model.decoder.holding()
     assert holding.grow(len(prompt))
     given = step_vectors([(0, len(prompt), prompt.pictures)])
+    given |= {"slots": [(0, 1)]} if model.decoder.slots is not None else {}
     step = build_step([list(prompt)], starts=[0], asked=[len(prompt)], pages=[holding.row], **given)
     found = model.decoder.run(step)[::5]
     holding.release()
@@ -74,18 +75,32 @@ def run(model, prompt):
 
 
 @pytest.fixture(scope="module")
-def gemma(tmp_path_factory):
-    return tiny_sights.write_pair(tmp_path_factory.mktemp("gemma"))
+def pairs(tmp_path_factory):
+    """The pair of a type, written once."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            made[kind] = tiny_sights.write_pair(tmp_path_factory.mktemp(kind), kind)
+        return made[kind]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def gemma(pairs):
+    return pairs("gemma3")
 
 
 def test_a_pair_of_gemma_3_means_the_same_to_llama_cpp(gemma):
     model = weft.load(str(gemma[0]), context=512)
     before, vectors, after = (GOLDEN[f"gemma3.chunk.{i}"] for i in range(3))
-    (look,) = model.eyes.look([tiny_sights.SQUARE[1]])
+    text, pictures = tiny_sights.OWN_SIZES["gemma3"]
+    (look,) = model.eyes.look(pictures)
     found = model.eyes.vectors(look.parts[0])
     assert np.abs(found - vectors).max() < FAR and np.abs(vectors).max() > 4
     ids = [*before.tolist(), *[tiny_sights.GEMMA["picture"]] * len(vectors), *after.tolist()]
-    written = model.prompt_ids(tiny_sights.SQUARE[0], None, True, [tiny_sights.SQUARE[1]])
+    written = model.prompt_ids(text, None, True, pictures)
     assert [id for id in written if id != 10] == [id for id in ids if id != 10]  # llama.cpp leaves ends of lines out
     wanted = GOLDEN["gemma3.logits"]
     assert np.abs(run(model, Prompt(ids, [Seen(len(before), found, whole=True)])) - wanted).max() < 0.15
@@ -93,14 +108,36 @@ def test_a_pair_of_gemma_3_means_the_same_to_llama_cpp(gemma):
     assert np.abs(wanted).max() > 10
 
 
-def test_a_pair_of_gemma_3_answers_as_the_folder_it_was_made_of(gemma):
-    model, folder = (weft.load(str(path), context=512) for path in (gemma[0], gemma[0].parent / "whole"))
+@pytest.mark.parametrize(("kind", "far"), [("qwen3_vl", FAR_LOGITS), ("qwen3_vl_moe", FAR_LOGITS), ("qwen3_5", 0.1)])
+def test_a_pair_of_qwen_means_the_same_to_llama_cpp(pairs, kind, far):
+    """Tokens of pictures are turned by rows and columns; llama.cpp's vectors have their deep stack beside them."""
+    model = weft.load(str(pairs(kind)[0]), context=512)
+    text, pictures = tiny_sights.OWN_SIZES[kind]
+    prompt = model.prompt_ids(text, None, True, pictures)
+    chunks = [GOLDEN[f"{kind}.chunk.{number}"] for number in range(5)]
+    picture = tiny_sights.TYPES[kind]["picture"]
+    parts = [chunk.tolist() if chunk.ndim == 1 else [picture] * len(chunk) for chunk in chunks]
+    assert list(prompt) == [id for part in parts for id in part]
+    deep = 0 if kind == "qwen3_5" else 2
+    for found, wanted in zip(prompt.pictures, (chunks[1], chunks[3]), strict=True):
+        assert len(found.deep) == deep
+        assert np.abs(np.concatenate([found.vectors, *found.deep], axis=1) - wanted).max() < FAR
+        assert np.abs(wanted).max() > 4
+    wanted = GOLDEN[f"{kind}.logits"]
+    assert np.abs(run(model, prompt) - wanted).max() < far
+    flat = Prompt(prompt, [Seen(one.at, one.vectors, deep=one.deep) for one in prompt.pictures])
+    assert np.abs(run(model, flat) - wanted).max() > 10 * far  # as if they were turned by their places
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3_vl", "qwen3_vl_moe", "qwen3_5"])
+def test_a_pair_of_each_type_answers_as_the_folder_it_was_made_of(pairs, kind):
+    model, folder = (weft.load(str(path), context=512) for path in (pairs(kind)[0], pairs(kind)[0].parent / "whole"))
     for name in tiny_eyes.CONVERSATIONS:
         asked = tiny_eyes.messages(name, tiny_eyes.pictures())
         wanted, found = folder.chat_ids(asked), model.chat_ids(asked)
         assert found == wanted
         for one, other in zip(getattr(found, "pictures", ()), getattr(wanted, "pictures", ()), strict=True):
-            assert np.array_equal(one.vectors, other.vectors)
+            assert one.digest == other.digest
         assert model.chat(asked, **GREEDY).tokens == folder.chat(asked, **GREEDY).tokens
 
 
@@ -171,6 +208,47 @@ def test_files_that_do_not_fit_are_errors_that_say_why(pair, tmp_path, meta, err
     file = changed(pair, tmp_path / "other.gguf", **meta)
     with pytest.raises(error, match=says):
         weft.load(str(pair[0]), mmproj=file).chat(tiny_eyes.messages("one", tiny_eyes.pictures()), **GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("meta", "error", "says"),
+    [
+        (
+            {"clip__vision__is_deepstack_layers": [True, False, False, False]},
+            UnsupportedError,
+            "1 layers.*reads them in 2",
+        ),
+        ({"clip__vision__is_deepstack_layers": None}, UnsupportedError, "0 layers"),
+        ({"clip__vision__is_deepstack_layers": [True, True, False, False]}, WeightError, "v.deepstack.2"),
+        ({"clip__vision__image_size": 24}, (FormatError, WeightError), "pos_embed"),
+        ({"clip__vision__spatial_merge_size": 4}, (FormatError, WeightError), "shape"),
+    ],
+)
+def test_files_of_qwen_that_do_not_fit_are_errors_that_say_why(pairs, tmp_path, meta, error, says):
+    file = changed(pairs("qwen3_vl"), tmp_path / "other.gguf", **meta)
+    asked = tiny_eyes.messages("one", tiny_eyes.pictures())
+    with pytest.raises(error, match=says):
+        weft.load(str(pairs("qwen3_vl")[0]), mmproj=file).chat(asked, **GREEDY)
+
+
+def test_a_tower_of_two_frames_without_the_matrix_of_one_is_an_error_that_names_it(pairs, tmp_path):
+    opened = open_gguf(pairs("qwen3_vl")[1])
+    tensors = {name: view for name, view in opened.tensors.items() if name != "v.patch_embd.weight.1"}
+    write_gguf(tmp_path / "half.gguf", tensors, opened.metadata.stored())
+    model = weft.load(str(pairs("qwen3_vl")[0]), mmproj=str(tmp_path / "half.gguf"))
+    asked = tiny_eyes.messages("one", tiny_eyes.pictures())
+    with pytest.raises(WeightError, match=r"v\.patch_embd\.weight\.1"):
+        model.chat(asked, **GREEDY)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0"])
+def test_a_tower_of_qwen_of_fewer_bits_sees_nearly_the_same(pairs, tmp_path, kind):
+    text, mmproj = pairs("qwen3_vl")
+    list(Quantising(text.parent / "whole", tmp_path / "few.gguf", type=kind, tower=True))
+    model, few = (weft.load(str(text), mmproj=str(path)) for path in (mmproj, tmp_path / "few.gguf"))
+    (look,) = model.eyes.look(tiny_sights.OWN_SIZES["qwen3_vl"][1][:1])
+    wanted, found = (np.concatenate(one.eyes.tokens(look.parts[0])) for one in (model, few))
+    assert 0 < np.abs(found - wanted).max() < (0.02 if kind == "f16" else 0.2)
 
 
 def test_one_that_was_not_asked_for_and_does_not_fit_is_left_out(pair, tmp_path):

@@ -6,6 +6,7 @@ tokenizer, the pictures and the conversations are those of tiny_eyes.
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import tiny_eyes
@@ -213,12 +214,13 @@ TYPES = {
 }
 
 
-def weights(kind, seed=13):
-    """The tensors of a checkpoint, as transformers names and shapes them."""
-    shapes = json.loads((VISION / "sights.json").read_text(encoding="utf-8"))[kind]
+def weights(kind, seed=13, shapes=MappingProxyType({})):
+    """The tensors of a checkpoint, as transformers names and shapes them; `shapes` are others, by endings of names."""
+    usual = json.loads((VISION / "sights.json").read_text(encoding="utf-8"))[kind]
     rng = np.random.default_rng(seed)
     made = {}
-    for name, shape in sorted(shapes.items()):
+    for name, shape in sorted(usual.items()):
+        shape = next((other for ending, other in shapes.items() if name.endswith(ending)), shape)
         values = rng.normal(0, 0.4 if "embed" in name else 0.2, shape)
         is_norm = "norm" in name and name.endswith(".weight")
         made[name] = np.asarray(1 + values if is_norm else values, np.float32)
@@ -238,20 +240,35 @@ def write_folder(folder, kind, processor=None, config=None, tensors=None):
     return folder
 
 
-# A prompt with a picture of the tower's own size, for `write_pair`'s model, so that nobody resizes it.
-SQUARE = (
-    "<bos><start_of_turn>user\n<image>What is this?<end_of_turn>\n<start_of_turn>model\n",
-    np.random.default_rng(31).integers(0, 256, (24, 24, 3), np.uint8),
-)
+def noise(seed, rows, cols):
+    return np.random.default_rng(seed).integers(0, 256, (rows, cols, 3), np.uint8)
 
 
-def write_pair(folder):
-    """A GGUF file of Gemma 3 and its mmproj file, which weft writes of a folder; llama.cpp takes every sixth layer for
-    one that sees all, so that this has none. -> their paths"""
+# Prompts for the models of `write_pair`, with pictures of sizes that nobody resizes.
+QWEN_TURN = "<|im_start|>user\n<image>What is this? <image>And this?<|im_end|>\n<|im_start|>assistant\n"
+OWN_SIZES = {
+    "gemma3": (
+        "<bos><start_of_turn>user\n<image>What is this?<end_of_turn>\n<start_of_turn>model\n",
+        [noise(31, 24, 24)],
+    ),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5"), (QWEN_TURN, [noise(32, 24, 32), noise(33, 40, 16)])),
+}
+PAIR_TEXTS = {
+    # llama.cpp takes every sixth layer for one that sees all, so that this model has none.
+    "gemma3": {"sliding_window": 512, "layer_types": ["sliding_attention"] * 3},
+    # Files have no words for value heads that share a key head, in the order that folders have them.
+    "qwen3_5": {"linear_num_key_heads": 4, "rms_norm_eps": 1e-6},
+}
+MORE_KEYS = {"in_proj_qkv.weight": [96, 32], "conv1d.weight": [96, 1, 4]}  # the shapes with these key heads
+
+
+def write_pair(folder, kind):
+    """A GGUF file of a type and its mmproj file, which weft writes of a folder. -> their paths"""
     from weft.quantise import Quantising
 
-    text = {**GEMMA["config"]["text_config"], "sliding_window": 512, "layer_types": ["sliding_attention"] * 3}
-    source = write_folder(folder / "whole", "gemma3", config={"text_config": text})
+    text = {**TYPES[kind]["config"]["text_config"], **PAIR_TEXTS.get(kind, {})}
+    tensors = weights(kind, shapes=MORE_KEYS if kind == "qwen3_5" else {})
+    source = write_folder(folder / "whole", kind, config={"text_config": text}, tensors=tensors)
     list(Quantising(source, folder / "tiny-f32.gguf", type="f32"))
     list(Quantising(source, folder / "mmproj-tiny-f32.gguf", type="f32", tower=True))
     return folder / "tiny-f32.gguf", folder / "mmproj-tiny-f32.gguf"

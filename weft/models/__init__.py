@@ -27,9 +27,11 @@ ARCHITECTURES = {
     "qwen3moe": "qwen3_moe",
     "lfm2moe": "lfm2_moe",
     "qwen35moe": "qwen3_5_moe_text",
+    "qwen3vl": "qwen3_vl_text",
+    "qwen3vlmoe": "qwen3_vl_moe_text",
 }
 # clip.projector_type of an mmproj file -> the file of its tower
-PROJECTORS = {"gemma3": "gemma3_vision", "idefics3": "idefics3_vision"}
+PROJECTORS = {"gemma3": "gemma3_vision", "idefics3": "idefics3_vision", "qwen3vl_merger": "qwen3_vl_vision"}
 WITH_EXPERTS = {"llama": "mixtral"}  # where a file of the architecture may have experts or not
 ADVICE = "`weft list --models` prints the types that weft runs"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
-from weft.models import llama
+from weft.models import llama, qwen3_vl_text
 from weft.models.llama import token_logit
 from weft.weights.names import Gguf, GgufKeys, Names
 
@@ -70,6 +70,7 @@ def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
         "full_attention_interval": keys.count("full_attention_interval", INTERVAL, high=1024),
         "layer_types": types,
         "tiled_value_heads": True,
+        **qwen3_vl_text.read_sections(keys, config),
     }
 
 
@@ -87,8 +88,9 @@ def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **({"block_count": cfg.num_hidden_layers + 1, "nextn_predict_layers": 1} if heads else {}),
         "rope.dimension_count": cfg.rotated,
-        # Pairs that turn with time, height and width in images; readers ask for them.
-        "rope.dimension_sections": [(cfg.rotated // 2 + 2 - part) // 3 for part in range(3)] + [0],
+        "rope.dimension_sections": qwen3_vl_text.sections(
+            config, [(cfg.rotated // 2 + 2 - part) // 3 for part in range(3)]
+        ),
         "ssm.conv_kernel": cfg.linear_conv_kernel_dim,
         "ssm.state_size": cfg.linear_key_head_dim,
         "ssm.group_count": cfg.linear_num_key_heads,

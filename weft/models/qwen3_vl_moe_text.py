@@ -7,13 +7,15 @@ experts always sum to 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, qwen3_moe, qwen3_vl_text
 from weft.models.llama import token_logit
+from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -23,7 +25,25 @@ __all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token
 
 KIND = "decoder"
 NAMES = replace(qwen3_vl_text.NAMES, stacks=True, halves=True)
-GGUF = None
+
+
+def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
+    return {**qwen3_moe.read_gguf(keys, config), **qwen3_vl_text.read_gguf(keys, config)}
+
+
+def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
+    experts = qwen3_moe.write_gguf(gguf, {**config, "norm_topk_prob": True})
+    return {**experts, **qwen3_vl_text.write_gguf(gguf, config)}
+
+
+GGUF = replace(
+    qwen3_moe.GGUF,
+    architecture="qwen3vlmoe",
+    model_type="qwen3_vl_moe_text",
+    class_name="Qwen3VLMoeForConditionalGeneration",
+    read=read_gguf,
+    write=write_gguf,
+)
 
 
 @frozen

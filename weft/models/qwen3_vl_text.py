@@ -6,13 +6,15 @@ What the tower had after some of its layers is added to tokens of pictures after
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, qwen3
 from weft.models.llama import token_logit
-from weft.weights.names import Names
+from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -22,8 +24,40 @@ __all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token
 
 KIND = "decoder"
 NAMES = Names(trunk="model.", part={"model.language_model.": "model.", "lm_head.": "lm_head."})  # inside qwen3_vl.py
-GGUF = None
 SECTIONS = (24, 20, 20)  # pairs that turn with time, row and column, where a file says nothing
+
+
+def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
+    layers = keys.size("n_deepstack_layers", 0, high=Config.LIMITS["deepstack_layers"])
+    return {"deepstack_layers": layers, **read_sections(keys, config)}
+
+
+def read_sections(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
+    """rope_scaling with the pairs that turn with time, row and column, where the file says how many."""
+    counts = keys.counts("rope.dimension_sections", 4)
+    scaling = config["rope_scaling"] or {"rope_type": "default"}
+    return {"rope_scaling": {**scaling, "mrope_section": counts[:3]}} if counts else {}
+
+
+def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
+    layers = config.get("deepstack_layers", Config.deepstack_layers)
+    return {"n_deepstack_layers": layers, "rope.dimension_sections": sections(config, SECTIONS)}
+
+
+def sections(config: Mapping[str, Any], usual: Sequence[int]) -> list[int]:
+    """The pairs that turn with time, row and column as files hold them; the fourth number is none of weft's."""
+    given = (config.get("rope_scaling") or {}).get("mrope_section")
+    return [*(given or usual), 0]
+
+
+GGUF = replace(
+    qwen3.GGUF,
+    architecture="qwen3vl",
+    model_type="qwen3_vl_text",
+    class_name="Qwen3VLForConditionalGeneration",
+    read=read_gguf,
+    write=write_gguf,
+)
 
 
 @frozen

@@ -8,14 +8,15 @@ layers `deepstack_visual_indexes`, which the text part adds after its first laye
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models.clip import ACTIVATIONS
-from weft.weights.names import Names
+from weft.weights.names import Names, Projector
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -80,6 +81,15 @@ class Config:
     def positions(self) -> int:
         """Rows of the table of positions."""
         return self.num_position_embeddings
+
+    @property
+    def image_size(self) -> int:
+        """The side of a picture whose patches have the positions of the table as they are."""
+        return math.isqrt(self.num_position_embeddings) * self.patch_size
+
+    @property
+    def layer_norm_eps(self) -> float:
+        return EPS
 
     @property
     def inputs(self) -> int:
@@ -158,3 +168,65 @@ def deepened(w: Scope, cfg: Config, step: Step, index: int) -> Tensor:
     """What is added to tokens of the text after layer `index` [T, outputs], of the squares in step.vectors."""
     at = w / "deepstack_merger_list" / index
     return _merged(nn.layer_norm(step.vectors, at / "norm", EPS), at, cfg)
+
+
+_MERGE, _LEAST, _MOST = (
+    f"clip.vision.{name}" for name in ("spatial_merge_size", "image_min_pixels", "image_max_pixels")
+)
+_TOKENS = 64, 16_384  # that a picture is at least and at most, where an mmproj file says nothing
+_PIXELS = {_LEAST: 56 * 56, _MOST: 28 * 28 * 1280}  # where a processor says nothing, as in weft/pictures/grid.py
+
+
+def _read(meta: Any, vision: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A file's layer_norm_epsilon may be that of the text part, which upstream's tower does not read."""
+    merge, patch = meta.get_int(_MERGE, 2, low=1, high=Config.LIMITS["spatial_merge_size"]), vision["patch_size"]
+    more = {
+        "spatial_merge_size": merge,
+        "out_hidden_size": meta.get_int("clip.vision.projection_dim", low=1, high=Config.LIMITS["out_hidden_size"]),
+        "num_position_embeddings": (vision["image_size"] // patch) ** 2,
+    }
+    pixels = [meta.get_int(key, tokens * (patch * merge) ** 2, low=1) for key, tokens in zip((_LEAST, _MOST), _TOKENS)]
+    size = {"shortest_edge": pixels[0], "longest_edge": pixels[1]}
+    said = {"patch_size": patch, "merge_size": merge, "size": size}
+    return {"vision_config": more}, {"image_processor_type": "Qwen2VLImageProcessor", **said}
+
+
+def _write(config: Mapping[str, Any], processor: Mapping[str, Any]) -> dict[str, Any]:
+    half, vision, size = [0.5, 0.5, 0.5], config["vision_config"], processor.get("size") or {}
+    limits = {}
+    for key, name, edge in ((_LEAST, "min_pixels", "shortest_edge"), (_MOST, "max_pixels", "longest_edge")):
+        limits[key] = next((int(n) for n in (processor.get(name), size.get(edge), size.get(name)) if n), _PIXELS[key])
+    return {
+        _MERGE: int(vision.get("spatial_merge_size", Config.spatial_merge_size)),
+        "clip.vision.image_mean": [float(value) for value in processor.get("image_mean") or half],
+        "clip.vision.image_std": [float(value) for value in processor.get("image_std") or half],
+        **limits,
+    }
+
+
+PROJECTOR = Projector(
+    kind="qwen3vl_merger",
+    model_type="qwen3_vl",
+    tokens={
+        "image_token_id": "<|image_pad|>",
+        "vision_start_token_id": "<|vision_start|>",
+        "vision_end_token_id": "<|vision_end|>",
+    },
+    tensors={"mm.0": "merger.linear_fc1", "mm.2": "merger.linear_fc2"},
+    root={"v.patch_embd": "patch_embed.proj", "v.position_embd": "pos_embed", "v.post_ln": "merger.norm"},
+    layer={
+        "ln1": "norm1",
+        "ln2": "norm2",
+        "attn_qkv": "attn.qkv",
+        "attn_out": "attn.proj",
+        "ffn_up": "mlp.linear_fc1",
+        "ffn_down": "mlp.linear_fc2",
+    },
+    layers="blocks",
+    deep=("deepstack_merger_list", {"norm": "norm", "fc1": "linear_fc1", "fc2": "linear_fc2"}),
+    frames="patch_embed.proj",
+    made=frozenset({"patch_embed.folded"}),
+    words={"num_hidden_layers": "depth", "num_attention_heads": "num_heads"},
+    read=_read,
+    write=_write,
+)

@@ -40,10 +40,16 @@ def open_tower_source(folder: Path) -> Source:
         own = read_config(module.Config, checkpoint.config)
     metadata = projector_metadata(projector, own, width)
     metadata |= {"general.name": folder.resolve().name, **projector.write(config, _processor(folder))}
-    tensors = {
-        projector.file_name(name): _stored(name, tensor.view, own, projector)
-        for name, tensor in checkpoint.tensors.items()
-    }
+    deep, tensors = getattr(own, "deep", ()), dict[str, TensorView]()
+    for name, tensor in checkpoint.tensors.items():
+        stem, _, suffix = name.rpartition(".")
+        if stem in projector.made:
+            continue
+        stored = projector.file_name(name, deep)
+        if stem == projector.frames and suffix == "weight":
+            tensors |= {stored + ending: _frame(tensor.view, i) for i, ending in enumerate(("", ".1"))}
+        else:
+            tensors[stored] = _stored(name, tensor.view, own, projector)
     return Source(folder, tensors, metadata, tuple(checkpoint.files))
 
 
@@ -55,6 +61,15 @@ def _processor(folder: Path) -> dict[str, Any]:
         if said:
             return said
     return {}
+
+
+def _frame(view: TensorView, index: int) -> TensorView:
+    """The part of a matrix [outputs, colours, frames, rows, cols] over one frame."""
+    import numpy as np
+
+    outputs, colours, frames, rows, cols = view.shape
+    parts = view.bytes().reshape(outputs, colours, frames, -1)[:, :, index]
+    return TensorView(view.dtype, (outputs, colours, rows, cols), np.ascontiguousarray(parts).reshape(-1))
 
 
 def _stored(name: str, view: TensorView, config: Any, projector: Projector) -> TensorView:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from weft.errors import NotFoundError, UnsupportedError
+from weft.errors import NotFoundError, UnsupportedError, WeightError
 from weft.frozen import frozen
 from weft.models import PROJECTORS, model_module
 from weft.nn.scope import PLUS_ONE
 from weft.runtime.checkpoint import Checkpoint, Tensor, read_object
-from weft.runtime.tower import picture_tokens, unfolded
+from weft.runtime.tower import derived_of, picture_tokens, unfolded
+from weft.weights.files import TensorView
+from weft.weights.names import Projector
 
 if TYPE_CHECKING:
     from weft.weights.files import TensorFile
@@ -52,7 +54,7 @@ def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoi
     One that was not asked for and that weft does not run is left out: the model reads texts.
     """
     from weft.weights import open_gguf
-    from weft.weights.projector import projector_kind
+    from weft.weights.projector import deep_layers, projector_kind
 
     if given is None and (checkpoint.format != "gguf" or not checkpoint.path.is_file()):
         return checkpoint
@@ -71,6 +73,12 @@ def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoi
     if _text_width(opened, kind) != width:
         made = _text_width(opened, kind)
         what = f"{path.name} makes vectors of {made} numbers, and {checkpoint.path.name} reads {width}"
+        raise UnsupportedError("load", what, field="mmproj", advice="give the file that was made for this model")
+    deep, read = len(deep_layers(opened.metadata)), checkpoint.config.get("deepstack_layers", 0)
+    if deep != read and given is None:
+        return checkpoint
+    if deep != read:
+        what = f"{path.name} makes vectors for {deep} layers, and {checkpoint.path.name} reads them in {read}"
         raise UnsupportedError("load", what, field="mmproj", advice="give the file that was made for this model")
     declared = projector_of(kind, path.name).tokens
     ids = {name: _token(checkpoint, token) for name, token in declared.items()}
@@ -114,24 +122,43 @@ def _token(checkpoint: Checkpoint, mark: str) -> int | None:
     return next((id for id in range(len(tokens)) if tokens.raw(id) == wanted), None)
 
 
+def _with_frames(tensors: Mapping[str, TensorView], projector: Projector) -> Mapping[str, TensorView]:
+    """The tensors with a matrix over two frames as one, [outputs, colours, frames, rows, cols]."""
+    import numpy as np
+
+    if not projector.frames:
+        return tensors
+    first = next(f"{stem}.weight" for stem, own in projector.root.items() if own == projector.frames)
+    missing = next((name for name in (first, f"{first}.1") if name not in tensors), None)
+    if missing is not None:
+        raise WeightError("mmproj", f"{projector.kind} projectors have a matrix for each of two frames: {missing}")
+    frames = [tensors[name].numpy().astype(np.float32) for name in (first, f"{first}.1")]
+    if frames[0].shape != frames[1].shape or frames[0].ndim != 4:
+        raise WeightError("mmproj", f"{first} and {first}.1 must have one shape of four dimensions")
+    rest = {name: view for name, view in tensors.items() if name != f"{first}.1"}
+    return {**rest, first: TensorView.of(np.stack(frames, axis=2))}
+
+
 def read_projector(path: Path, text_hidden_size: int) -> ProjectorFile:
     """The tower in an mmproj file, for a text part whose vectors are so wide."""
     from weft.weights import open_gguf
-    from weft.weights.projector import colours, projector_kind, vision_config
+    from weft.weights.projector import colours, deep_layers, projector_kind, vision_config
 
     opened = open_gguf(path)
     meta = opened.metadata
     kind = projector_kind(meta)
     projector = projector_of(kind, path.name)
-    vision = vision_config(meta)
+    vision, deep = vision_config(meta, projector), deep_layers(meta)
     outer, processor = projector.read(meta, vision)
+    vision |= outer.pop("vision_config", {})
     wider = opened.tensors.get("v.blk.0.ffn_down.weight")
     swapped = wider is not None and vision["intermediate_size"] != vision["hidden_size"] == wider.shape[1]
     tensors = {}
-    for name, view in opened.tensors.items():
-        own_name = projector.own_name(name, swapped)
+    for name, view in _with_frames(opened.tensors, projector).items():
+        own_name = projector.own_name(name, swapped, deep)
         form = PLUS_ONE if own_name.rpartition(".")[0] in projector.plus_one else ""
         tensors[own_name + form] = Tensor(unfolded(view))
+    tensors |= derived_of(model_module(PROJECTORS[kind]), tensors)
     config = {"model_type": projector.model_type, "vision_config": vision, **outer}
     own = {**vision, **outer, "text_hidden_size": text_hidden_size, "model_type": PROJECTORS[kind]}
     tower = Checkpoint(

@@ -78,8 +78,7 @@ def open_tower(folder: Path, text_hidden_size: int | None = None) -> Checkpoint 
         if start is not None:
             own = module.NAMES.current(module.NAMES.part[start] + name.removeprefix(start))
             tensors[own] = Tensor(unfolded(view))
-    if hasattr(module, "derived"):
-        tensors |= {name: Tensor(TensorView.of(values)) for name, values in module.derived(_reader(tensors)).items()}
+    tensors |= derived_of(module, tensors)
     return Checkpoint(
         path=folder,
         format="safetensors",
@@ -88,6 +87,13 @@ def open_tower(folder: Path, text_hidden_size: int | None = None) -> Checkpoint 
         size_bytes=sum(tensor.view.nbytes for tensor in tensors.values()),
         files=opened.files,
     )
+
+
+def derived_of(module: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What the file of a tower makes of its stored tensors."""
+    if not hasattr(module, "derived"):
+        return {}
+    return {name: Tensor(TensorView.of(values)) for name, values in module.derived(_reader(tensors)).items()}
 
 
 def unfolded(view: TensorView) -> TensorView:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NoReturn, Protocol
 
 from weft.errors import UnsupportedError, WeightError
@@ -300,13 +301,13 @@ _TOWER_LAYER = {
 }
 _SWAPPED = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}  # in old files, which call the wider layer the one down
 _VISION_LAYER = re.compile(r"v\.blk\.(0|[1-9][0-9]{0,3})\.([a-z0-9_]+)\.(weight|bias)")
-_OWN_LAYER = re.compile(r"encoder\.layers\.([0-9]+)\.(.+)")
+_DEEP = re.compile(r"v\.deepstack\.(0|[1-9][0-9]{0,3})\.([a-z0-9_]+)\.(weight|bias)")
 
 
 @frozen
 class Projector:
     """How an mmproj file, which lies beside a GGUF file, holds its picture tower. The layers of all towers that are
-    vision transformers have the same names.
+    vision transformers have the same names in files.
 
     kind        the file's clip.projector_type
     model_type  config.json's word for a model with this tower
@@ -314,9 +315,18 @@ class Projector:
                 that stands for pictures
     tensors     GGUF stem -> the tower's stem, of what this tower has beside the layers
     plus_one    stems of the tower whose vectors are stored with one added to them
-    read        config.json's entries outside vision_config, and the content of preprocessor_config.json but for its
-                colours, from the file's metadata (gguf_meta) and vision_config
+    read        config.json's entries, those that only this tower has in vision_config under `vision_config`, and the
+                content of preprocessor_config.json but for its colours, from the file's metadata (gguf_meta) and
+                vision_config
     write       the same back: keys, from config.json and preprocessor_config.json
+    root        as `tensors`, of what most towers have beside the layers
+    layer       GGUF stem inside a layer -> the tower's
+    layers      what the names of the tower's layers begin with
+    deep        the list of what goes in deeper, which files number by layer, and the parts of an entry in files -> the
+                tower's
+    frames      the stem of a matrix over two frames, each a tensor in files; then the tower has `derived`
+    made        stems of the tower that `derived` makes, and files do not hold
+    words       what the tower calls numbers of vision_config that most call otherwise
     """
 
     kind: str
@@ -327,28 +337,38 @@ class Projector:
     write: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
     plus_one: tuple[str, ...] = ()
     root: Mapping[str, str] = field(default_factory=lambda: _TOWER_ROOT)
+    layer: Mapping[str, str] = field(default_factory=lambda: _TOWER_LAYER)
+    layers: str = "encoder.layers"
+    deep: tuple[str, Mapping[str, str]] = ("", MappingProxyType({}))
+    frames: str = ""
+    made: frozenset[str] = frozenset()
+    words: Mapping[str, str] = field(default_factory=dict)
 
-    def own_name(self, name: str, swapped: bool) -> str:
-        """What the tower calls the tensor `name` of a file."""
+    def own_name(self, name: str, swapped: bool, deep: Sequence[int] = ()) -> str:
+        """What the tower calls the tensor `name` of a file, for a tower with `deep` layers that go in deeper."""
         inside = _VISION_LAYER.fullmatch(name)
         if inside is not None:
             part = _SWAPPED.get(inside[2], inside[2]) if swapped else inside[2]
-            if part in _TOWER_LAYER:
-                return f"encoder.layers.{inside[1]}.{_TOWER_LAYER[part]}.{inside[3]}"
+            if part in self.layer:
+                return f"{self.layers}.{inside[1]}.{self.layer[part]}.{inside[3]}"
+        deeper = _DEEP.fullmatch(name)
+        if deeper is not None and int(deeper[1]) in deep and deeper[2] in self.deep[1]:
+            return f"{self.deep[0]}.{deep.index(int(deeper[1]))}.{self.deep[1][deeper[2]]}.{deeper[3]}"
         stem, _, suffix = name.rpartition(".")
         known = {**self.root, **self.tensors}.get(stem)
         if known is None:
             raise WeightError("mmproj", f"{self.kind} projectors have no such tensor", given=name)
         return f"{known}.{suffix}"
 
-    def file_name(self, name: str) -> str:
+    def file_name(self, name: str, deep: Sequence[int] = ()) -> str:
         """The way back."""
         stem, _, suffix = name.rpartition(".")
-        inside = _OWN_LAYER.fullmatch(stem)
-        if inside is not None:
-            part = next((part for part, own in _TOWER_LAYER.items() if own == inside[2]), None)
-            if part is not None:
-                return f"v.blk.{inside[1]}.{part}.{suffix}"
+        lists = {self.layers: ("v.blk", self.layer, range(1 << 16)), self.deep[0]: ("v.deepstack", self.deep[1], deep)}
+        for start, (there, parts, numbers) in lists.items():
+            inside = re.fullmatch(re.escape(start) + r"\.([0-9]{1,4})\.(.+)", stem)
+            part = next((part for part, own in parts.items() if inside is not None and own == inside[2]), None)
+            if inside is not None and part is not None and int(inside[1]) < len(numbers):
+                return f"{there}.{numbers[int(inside[1])]}.{part}.{suffix}"
         known = next((part for part, own in {**self.root, **self.tensors}.items() if own == stem), None)
         if known is None:
             raise WeightError("mmproj", f"{self.kind} projectors cannot hold it", given=name)

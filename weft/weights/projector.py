@@ -14,6 +14,7 @@ from weft.weights.names import Projector
 
 ARCHITECTURE = "clip"
 KIND = "clip.projector_type"
+DEEP = "clip.vision.is_deepstack_layers"
 MAX_SIDE = 4_096  # pixels
 # config.json's word in vision_config -> the key below clip.vision, and the most that a file may say
 _COUNTS = {
@@ -40,16 +41,18 @@ def projector_kind(meta: Metadata) -> str:
     return meta.get_str("clip.vision.projector_type", meta.get_str(KIND, "")) or meta.get_str(KIND)
 
 
-def vision_config(meta: Metadata) -> dict[str, Any]:
+def vision_config(meta: Metadata, projector: Projector) -> dict[str, Any]:
     """The vision_config of config.json, from a file's metadata; every number is within weft's limits."""
     found: dict[str, Any] = {
-        name: meta.get_int(f"clip.vision.{key}", low=1, high=high) for name, (key, high) in _COUNTS.items()
+        projector.words.get(name, name): meta.get_int(f"clip.vision.{key}", low=1, high=high)
+        for name, (key, high) in _COUNTS.items()
     }
     flags = {name: flag for name, flag in _ACTIVATIONS.items() if flag is not None and meta.get_bool(flag, False)}
     if len(flags) > 1:
         raise FormatError(meta.file_name, "cannot both be true", field=" and ".join(flags.values()))
     eps = shortest(meta.get_float(f"clip.vision.{_EPS}"))
-    return {**found, "hidden_act": next(iter(flags), "quick_gelu"), "layer_norm_eps": eps}
+    deep = {"deepstack_visual_indexes": deep_layers(meta)} if projector.deep[0] else {}
+    return {**found, **deep, "hidden_act": next(iter(flags), "quick_gelu"), "layer_norm_eps": eps}
 
 
 def colours(meta: Metadata) -> dict[str, Any]:
@@ -64,13 +67,20 @@ def colours(meta: Metadata) -> dict[str, Any]:
     return found
 
 
+def deep_layers(meta: Metadata) -> list[int]:
+    """The layers of the tower whose states go in deeper (deep stack)."""
+    return [layer for layer, flag in enumerate(meta.get_array(DEEP, "bool", ())) if flag]
+
+
 def projector_metadata(projector: Projector, config: Any, text_hidden_size: int) -> dict[str, Any]:
     """The keys that files of all kinds have; `config` is the tower's Config."""
     if config.hidden_act not in _ACTIVATIONS:
         what = f"the activation {config.hidden_act} cannot be written: mmproj files have no key for it"
         raise InputError("mmproj", what, field="hidden_act", given=config.hidden_act)
     flag = _ACTIVATIONS[config.hidden_act]
-    keys: dict[str, Any] = {f"clip.vision.{key}": getattr(config, name) for name, (key, _) in _COUNTS.items()}
+    keys: dict[str, Any] = {
+        f"clip.vision.{key}": getattr(config, projector.words.get(name, name)) for name, (key, _) in _COUNTS.items()
+    }
     return {
         "general.architecture": ARCHITECTURE,
         "general.type": "mmproj",
@@ -80,4 +90,5 @@ def projector_metadata(projector: Projector, config: Any, text_hidden_size: int)
         **keys,
         f"clip.vision.{_EPS}": float(config.layer_norm_eps),
         **({flag: True} if flag is not None else {}),
+        **({DEEP: [layer in config.deep for layer in range(config.depth)]} if projector.deep[0] else {}),
     }

@@ -37,6 +37,12 @@ class Text(ctypes.Structure):
     )  # fmt: skip
 
 
+class Place(ctypes.Structure):
+    """The position of a token of a picture in each of the directions that it is turned by."""
+
+    _fields_ = (("time", INT), ("col", INT), ("row", INT), ("depth", INT))
+
+
 class Batch(ctypes.Structure):
     _fields_ = (
         ("count", INT), ("token", ctypes.POINTER(INT)), ("embd", ctypes.POINTER(ctypes.c_float)),
@@ -59,6 +65,11 @@ def library():
         "llama_decode": (INT, POINTER, Batch),
         "llama_set_causal_attn": (None, POINTER, ctypes.c_bool),
         "mtmd_decode_use_non_causal": (ctypes.c_bool, POINTER, POINTER),
+        "mtmd_decode_use_mrope": (ctypes.c_bool, POINTER),
+        "mtmd_input_chunk_get_n_pos": (INT, POINTER),
+        "mtmd_input_chunk_get_tokens_image": (POINTER, POINTER),
+        "mtmd_image_tokens_get_decoder_pos": (Place, POINTER, INT, SIZE),
+        "llama_model_n_embd_inp": (INT, POINTER),
         "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), POINTER, INT),
         "mtmd_init_from_file": (POINTER, ctypes.c_char_p, POINTER, Blob),
         "mtmd_default_marker": (ctypes.c_char_p,),
@@ -92,46 +103,51 @@ def context_params(lib):
     return params
 
 
-def tokenised(lib, seeing, prompt, pictures):
-    """The chunks of a prompt: token ids [n] of texts, vectors [n, hidden] of tiles."""
+def tokenised(lib, seeing, prompt, pictures, width):
+    """The chunks of a prompt: token ids [n] of texts, vectors [n, width] of tiles; and the places of their tokens, of
+    tiles that are turned by rows and columns [4, n]."""
     bitmaps = (POINTER * len(pictures))(*[
         lib.mtmd_bitmap_init(one.shape[1], one.shape[0], np.ascontiguousarray(one).tobytes()) for one in pictures
     ])  # fmt: skip
     text, chunks = prompt.encode(), lib.mtmd_input_chunks_init()
     asked = Text(text, len(text), False, True)
     assert lib.mtmd_tokenize(seeing, chunks, ctypes.byref(asked), bitmaps, len(pictures)) == 0
-    found = []
+    found, places, at = [], [], 0
     for i in range(lib.mtmd_input_chunks_size(chunks)):
         chunk = lib.mtmd_input_chunks_get(chunks, i)
         count = lib.mtmd_input_chunk_get_n_tokens(chunk)
+        places.append(np.arange(at, at + count, dtype=np.int32))
         if lib.mtmd_input_chunk_get_type(chunk) == 0:
             ids = lib.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(SIZE()))
             found.append(np.array(ids[:count], np.int32))
-            continue
-        assert lib.mtmd_encode_chunk(seeing, chunk) == 0
-        vectors = np.ctypeslib.as_array(lib.mtmd_get_output_embd(seeing), (count, tiny_eyes.TEXT["hidden_size"]))
-        found.append(vectors.copy())
-    return found
+        else:
+            assert lib.mtmd_encode_chunk(seeing, chunk) == 0
+            found.append(np.ctypeslib.as_array(lib.mtmd_get_output_embd(seeing), (count, width)).copy())
+            if lib.mtmd_decode_use_mrope(seeing):
+                image = lib.mtmd_input_chunk_get_tokens_image(chunk)
+                all = [lib.mtmd_image_tokens_get_decoder_pos(image, at, token) for token in range(count)]
+                places[-1] = np.array([[one.time, one.row, one.col, one.depth] for one in all], np.int32).T.copy()
+        at += lib.mtmd_input_chunk_get_n_pos(chunk)
+    return found, places
 
 
-def logits(lib, context, chunks, vocab, both_ways):
+def logits(lib, context, chunks, places, vocab, both_ways):
     """Logits after every token of the chunks, one after another; tokens of a picture see each other `both_ways`."""
-    found, at = [], 0
-    for chunk in chunks:
+    found = []
+    for chunk, place in zip(chunks, places):
         count = len(chunk)
         batch = Batch(count=count)
         if chunk.ndim == 1:
             batch.token = chunk.ctypes.data_as(ctypes.POINTER(INT))
         else:
             batch.embd = chunk.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-        batch.pos, batch.seqs = (INT * count)(*range(at, at + count)), (INT * count)(*[1] * count)
+        batch.pos, batch.seqs = place.ctypes.data_as(ctypes.POINTER(INT)), (INT * count)(*[1] * count)
         zero = (INT * 1)(0)
         batch.seq = (ctypes.POINTER(INT) * count)(*[ctypes.cast(zero, ctypes.POINTER(INT))] * count)
         batch.logits = (ctypes.c_int8 * count)(*[1] * count)
         lib.llama_set_causal_attn(context, not (both_ways and chunk.ndim == 2))
         assert lib.llama_decode(context, batch) == 0
         found += [np.ctypeslib.as_array(lib.llama_get_logits_ith(context, i), (vocab,)).copy() for i in range(count)]
-        at += count
     return np.array(found)
 
 
@@ -141,13 +157,13 @@ def answers(lib, pair, prompts, vocab):
     text, mmproj = pair
     model = lib.llama_model_load_from_file(str(text).encode(), lib.llama_model_default_params())
     seeing = lib.mtmd_init_from_file(str(mmproj).encode(), model, lib.mtmd_context_params_default())
-    marker = lib.mtmd_default_marker().decode()
+    marker, width = lib.mtmd_default_marker().decode(), lib.llama_model_n_embd_inp(model)
     for name, (prompt, pictures) in prompts.items():
-        chunks = tokenised(lib, seeing, prompt.replace("<image>", marker), pictures)
+        chunks, places = tokenised(lib, seeing, prompt.replace("<image>", marker), pictures, width)
         context = lib.llama_init_from_model(model, context_params(lib))
         both_ways = lib.mtmd_decode_use_non_causal(seeing, None)
         found |= {f"{name}.chunk.{i}": chunk for i, chunk in enumerate(chunks)}
-        found[f"{name}.logits"] = logits(lib, context, chunks, vocab, both_ways)[::5]
+        found[f"{name}.logits"] = logits(lib, context, chunks, places, vocab, both_ways)[::5]
     return found
 
 
@@ -156,10 +172,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         pair = tiny_eyes.write_pair(Path(folder) / "idefics3")
         arrays = answers(lib, pair, tiny_eyes.WHOLE_TILES, tiny_eyes.VOCAB + 1)
-        pair = tiny_sights.write_pair(Path(folder) / "gemma3")
-        prompt, picture = tiny_sights.SQUARE
-        vocab = tiny_sights.GEMMA["config"]["text_config"]["vocab_size"]
-        arrays |= answers(lib, pair, {"gemma3": (prompt, [picture])}, vocab)
+        for kind, prompt in tiny_sights.OWN_SIZES.items():
+            pair = tiny_sights.write_pair(Path(folder) / kind, kind)
+            vocab = tiny_sights.TYPES[kind]["config"]["text_config"]["vocab_size"]
+            arrays |= answers(lib, pair, {kind: prompt}, vocab)
     np.savez_compressed(HERE / "mmproj.npz", **arrays)
     note_versions(HERE / "mmproj.npz", "xllamacpp", "numpy")
 
