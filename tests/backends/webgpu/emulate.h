@@ -15,6 +15,7 @@
 #define __global__
 #define __launch_bounds__(x)
 #define __restrict__
+#define LAUNCHED(name, quads) static uint4 name[quads]
 
 typedef unsigned int u32;
 struct uint2 { u32 x, y; };
@@ -23,9 +24,11 @@ struct Place { u32 x, y, z; };
 static Place threadIdx, blockIdx, gridDim;
 
 constexpr u32 MOST = 1024, STACK = 256 << 10;
+struct Copy { void* to; const void* from; };
 struct Thread {
   ucontext_t context;
   bool done;
+  std::vector<std::vector<Copy>> lots;  // not done yet, the last one not ended
 };
 static Thread threads[MOST];
 static std::vector<char> stacks;
@@ -55,6 +58,18 @@ inline u32 add_one(u32* counter, u32 limit) {
 }
 inline float fresh(const u32* from) { float f; std::memcpy(&f, from, 4); return f; }
 inline void __syncthreads() { wait_for_all(); }
+
+// Copies are done as late as they may be.
+inline void copy16(uint4* to, const u32* from) { threads[current].lots.back().push_back({to, from}); }
+inline void end_lot() { threads[current].lots.emplace_back(); }
+template <u32 N>
+inline void wait_but() {
+  auto& lots = threads[current].lots;
+  while (lots.size() > N + 1) {
+    for (const Copy& one : lots.front()) std::memcpy(one.to, one.from, 16);
+    lots.erase(lots.begin());
+  }
+}
 
 inline float __uint_as_float(u32 x) { float f; std::memcpy(&f, &x, 4); return f; }
 inline u32 __float_as_uint(float f) { u32 x; std::memcpy(&x, &f, 4); return x; }
@@ -165,6 +180,7 @@ static void run_groups(u32 across, u32 down, u32 size, Call call) {
     for (Warp& warp : warps) warp.arrived = 0;
     for (u32 i = 0; i < size; i++) {
       threads[i].done = false;
+      threads[i].lots.assign(1, {});
       getcontext(&threads[i].context);
       threads[i].context.uc_stack.ss_sp = &stacks[size_t(i) * STACK];
       threads[i].context.uc_stack.ss_size = STACK;

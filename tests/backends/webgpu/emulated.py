@@ -45,7 +45,7 @@ def compiled(text):
 class EmulatedDriver:
     """Memory and kernels of this process. `fail` is raised by the next launch, once."""
 
-    name, capability, version = "emulated", "00", "CUDA 0"
+    name, capability, version = "emulated", "80", "CUDA 0"
 
     def __init__(self):
         self.memories, self.fail, self.launches = {}, None, 0
@@ -77,7 +77,7 @@ class EmulatedDriver:
 
     read = copy = write
 
-    def load(self, code):
+    def load(self, code, shared):
         return ctypes.CDLL(code.decode()).run
 
     def launch(self, function, grid, threads, arguments):

@@ -10,6 +10,7 @@ import pytest
 from emulated import emulated
 from gpus import ALL, errors_of
 
+from weft.backends.webgpu.cuda import products
 from weft.backends.webgpu.cuda.driver import CudaError, reason_against
 from weft.backends.webgpu.cuda.translate import translated
 from weft.backends.webgpu.launch import KERNELS
@@ -61,7 +62,7 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
     """One row, a few, more and many: four kernels, on matrix units."""
     rng = np.random.default_rng(5)
     depth = 264 if kind in FLOATS else 512
-    x, weight = normal(rng, 50, depth), blocks(rng, kind, 19, depth)
+    x, weight = normal(rng, 70, depth), blocks(rng, kind, 19, depth)
     x[3] *= 1e6
     op, bias = catalogue()["matmul"], normal(rng, 19)
 
@@ -69,11 +70,26 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
         bound = single(op, (x[first:end], weight, bias), {"activation": "silu"})
         return cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"]
 
-    whole = rows(0, 50)
+    whole = rows(0, 70)
     want = op(x, weight, bias, activation="silu")
     assert relative_error(whole, want) <= op.tolerance_for((x, weight, bias))
-    for first, end in ((0, 1), (3, 4), (5, 9), (20, 40)):
+    for first, end in ((0, 1), (3, 4), (5, 9), (20, 40), (10, 60)):
         assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_large_tiles_have_the_bits_of_small_ones_and_of_rows(cuda, monkeypatch, kind):
+    rng, op = np.random.default_rng(6), catalogue()["matmul"]
+    x, weight = normal(rng, 131, 296), blocks(rng, kind, 133, 296)
+    found = []
+    for processors in (1, 128):  # as many large tiles as there are processors are worth it
+        monkeypatch.setattr(products, "PROCESSORS", processors)
+        bound = single(op, (x, weight, None), {})
+        found.append(cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"])
+    assert relative_error(found[0], op(x, weight, None)) <= op.tolerance_for((x, weight, None))
+    bound = single(op, (x[130:], weight, None), {})
+    assert np.array_equal(cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"], found[0][130:])
+    assert np.array_equal(*found)
 
 
 @pytest.mark.parametrize("window", [0, 70])

@@ -19,7 +19,7 @@ from weft import flags
 from weft.backends.webgpu.cuda import driver as calls
 from weft.backends.webgpu.cuda.attention import attention, rotation
 from weft.backends.webgpu.cuda.driver import CudaError, Driver, arguments_of
-from weft.backends.webgpu.cuda.products import CUDA_PRODUCTS
+from weft.backends.webgpu.cuda.products import products_for
 from weft.backends.webgpu.cuda.translate import Kernel, translated
 from weft.backends.webgpu.device import COPIED_BYTES, COPY_ROUNDS, Adapter
 from weft.backends.webgpu.launch import Launch
@@ -149,7 +149,7 @@ class CudaDevice:
         )
         self.capability = capability
         self.limits = limits
-        self.products: Any = CUDA_PRODUCTS
+        self.products: Any = products_for(capability)
         self.fusing = True
         self.lock = threading.RLock()
         self.lost = ""
@@ -192,7 +192,7 @@ class CudaDevice:
         with self.guard():
             for key, kernel, code in zip(missing, kernels, codes):
                 size = 4 * len(kernel.shader.params)
-                compiled = Compiled(self.driver.load(code), kernel.threads, size)
+                compiled = Compiled(self.driver.load(code, kernel.launched), kernel.threads, size)
                 self._compiled[key] = kernel.shader, compiled
         return [self._compiled[key] for key in wanted]
 

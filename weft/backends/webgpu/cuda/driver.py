@@ -16,6 +16,7 @@ from weft.errors import BackendError
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
 MAJOR, MINOR, PROCESSORS, INTEGRATED = 75, 76, 16, 18  # attributes of a device
+DYNAMIC_SHARED = 8  # an attribute of a kernel
 RELAXED = 2  # a capture that other threads do not disturb
 NON_BLOCKING = 1
 LOST = frozenset((46, 700, 702, 704, 714, 715, 716, 717, 718, 719, 999))  # after these a context computes nothing more
@@ -145,6 +146,7 @@ class Driver:
         self.device = c_int()
         _call("cuDeviceGet", byref(self.device), index)
         self._context, self.stream = c_void_p(), c_void_p()
+        self._shared: dict[int, int] = {}  # bytes that a kernel's launches ask for
         _call("cuDevicePrimaryCtxRetain", byref(self._context), self.device)
         self.enter()
         _call("cuStreamCreate", byref(self.stream), NON_BLOCKING)
@@ -222,16 +224,20 @@ class Driver:
         self.enter()
         _call("cuStreamSynchronize", self.stream)
 
-    def load(self, code: bytes) -> Any:
-        """The kernel `entry` of compiled code."""
+    def load(self, code: bytes, shared: int) -> Any:
+        """The kernel `entry` of compiled code, whose launches get so many bytes of shared memory."""
         self.enter()
         module, function = c_void_p(), c_void_p()
         _call("cuModuleLoadData", byref(module), code)
         _call("cuModuleGetFunction", byref(function), module, b"entry")
+        if shared:
+            _call("cuFuncSetAttribute", function, DYNAMIC_SHARED, shared)
+            self._shared[function.value or 0] = shared
         return function
 
     def launch(self, function: Any, grid: tuple[int, int], threads: int, arguments: Any) -> None:
-        code = _driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, 0, self.stream, arguments, None)
+        shared = self._shared.get(function.value, 0)
+        code = _driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, shared, self.stream, arguments, None)
         check("cuLaunchKernel", code)
 
     def recorded(self, work: Callable[[], None]) -> Any:

@@ -237,5 +237,17 @@ FN u32 halves_less(u32 a, u32 b) {  // exact for what is asked here
   return both;
 }
 FN u32 bytes_of(u32 a, u32 b, u32 chosen) { return __byte_perm(a, b, chosen); }
+// Sixteen bytes to a group's memory while its threads compute. Those that a thread asks for before `end_lot` are a lot,
+// and `wait_but<N>` waits for all of its lots but the last N.
+FN void copy16(uint4* to, const u32* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+FN void end_lot() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <u32 N>
+FN void wait_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+#define LAUNCHED(name, quads) extern __shared__ uint4 name[]  // as much as the launch says
 FN f32 from_lane(f32 value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 #endif

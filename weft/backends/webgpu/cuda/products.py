@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.backends.webgpu.launch import PART, WIDE_NORM, Defines, Launch
 from weft.backends.webgpu.products import Multiply, Product, Rows
+from weft.frozen import frozen
 from weft.ops.spec import linear
 
 SEGMENT = 256  # columns that are one chain
@@ -15,6 +16,48 @@ MOST_WARPS = 16
 LONGEST_ROW = 10_240  # columns whose parts fit into a group's memory: longer rows are split by a dispatch of their own
 NARROW = 1_536  # rows of a weight up to which more workgroups are worth more than wide ones
 BLOCKS_WIDE, FLOATS_WIDE = 2, 4  # eights of columns that a warp takes of blocks of integers or f32, and of halves
+
+
+TILED = ("f32", "f16", "bf16")  # weights
+PROCESSORS = 128  # of a large GPU: with fewer of the large tiles the small ones are faster
+TILES_FROM = 80  # the capability of the first GPUs that copy while they compute
+
+
+@frozen
+class Tile:
+    """What a workgroup of matmul_tiles takes: `tall` times 16 rows and `wide` times 8 columns for each of its `down`
+    times `across` warps. It keeps `ahead` lots of `chunks` times 32 columns, and the one that it multiplies."""
+
+    tall: int
+    down: int
+    across: int
+    chunks: int
+    ahead: int
+    wide: int = 4
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.tall * self.down
+
+    @property
+    def columns(self) -> int:
+        return 8 * self.wide * self.across
+
+    def defines(self, parts: int, quads: int) -> Defines:
+        """Of rows in `parts`, and of a weight of which 32 columns are so many times 16 bytes."""
+        lot = self.chunks * (4 * parts * self.rows + quads * self.columns)
+        sizes = {"TALL": self.tall, "WIDE": self.wide, "ACROSS": self.across, "ROWS": self.rows}
+        sizes |= {"COLUMNS": self.columns, "LANES": 32 * self.down * self.across, "CHUNKS": self.chunks}
+        sizes |= {"AHEAD": self.ahead, "LAUNCHED": (self.ahead + 1) * lot}
+        return tuple((name, str(size)) for name, size in sizes.items())
+
+
+# Small and large ones, by the type of the weight; their lots fill at most 96 KB.
+TILES = {
+    "f16": (Tile(2, 2, 2, chunks=1, ahead=3), Tile(4, 2, 4, chunks=1, ahead=3)),
+    "bf16": (Tile(2, 2, 2, chunks=1, ahead=2), Tile(4, 2, 4, chunks=1, ahead=2)),
+    "f32": (Tile(2, 2, 2, chunks=1, ahead=2), Tile(2, 2, 4, chunks=1, ahead=3)),
+}
 
 
 def _warps(depth: int) -> int:
@@ -111,9 +154,34 @@ def many_rows(
     yield Launch("matmul_many", given, here, buffers, multiply.rows, product.rows, times, product.least, most)
 
 
+def tiles(
+    product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
+) -> Iterator[Launch]:
+    """Small tiles, and large ones where there are enough rows for all processors; blocks of integers as many_rows."""
+    if multiply.stored not in TILED:
+        for one in (MANY_ROWS, MOST_ROWS):
+            yield from many_rows(one, multiply, part, places, defines)
+        return
+    here = dict(places)
+    yield from _split(product, multiply, here, defines)
+    given, parts, _ = _given(multiply, defines)
+    small, large = TILES[multiply.stored]
+    edge = large.rows * -(-PROCESSORS // -(-part.rows // large.columns))
+    buffers = (*multiply.bias, part.buffer)
+    for tile, least, most in ((small, product.least, edge - 1), (large, edge, product.most)):
+        made = (*given, *tile.defines(parts, 8 if multiply.stored == "f32" else 4))
+        times = -(-part.rows // tile.columns)
+        yield Launch("matmul_tiles", made, here, buffers, multiply.rows, tile.rows, times, least, most)
+
+
 ROW = Product("matmul_one", 1, 8, most=1, launches=one_row, norms=True)
 FEW = Product("matmul_few", 16, 8, least=2, most=16, launches=few_rows, norms=True)
 SOME = Product("matmul_few", 32, 8, least=17, most=48, launches=few_rows, norms=True)
 MANY_ROWS = Product("matmul_many", 128, 64, least=49, most=767, launches=many_rows, norms=True)
 MOST_ROWS = Product("matmul_many", 128, 64, least=768, launches=many_rows, norms=True)
-CUDA_PRODUCTS = (ROW, FEW, SOME, MANY_ROWS, MOST_ROWS)
+TILED_ROWS = Product("matmul_tiles", 64, 64, least=49, launches=tiles, norms=True)
+
+
+def products_for(capability: str) -> tuple[Product, ...]:
+    """Of a GPU, in the order of rows."""
+    return ROW, FEW, SOME, *((TILED_ROWS,) if int(capability) >= TILES_FROM else (MANY_ROWS, MOST_ROWS))

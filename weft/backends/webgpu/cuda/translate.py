@@ -19,6 +19,7 @@ from weft.frozen import frozen
 FOLDER = Path(__file__).parent
 BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<(storage, read_write|storage, read|uniform)> (\w+): (.+);")
 SHARED = re.compile(r"var<workgroup> (\w+): (.+?);")
+LAUNCHED = re.compile(r"var<launched> (\w+): array<uint4, (\d+)>;")  # more than a kernel has without being asked
 PRIVATE = re.compile(r"var<private> (\w+): (.+?);")
 CONSTANT = re.compile(r"const (\w+)(?:: [^=]+?)? = (.+);")
 ALIAS = re.compile(r"alias (\w+) = (.+);")
@@ -41,11 +42,13 @@ VALUES = {
 
 @frozen
 class Kernel:
-    """CUDA's text of a shader, with the kernel `entry`, and its threads: the workgroup's invocations."""
+    """CUDA's text of a shader, with the kernel `entry`; its threads, the workgroup's invocations; and the bytes of
+    shared memory that a launch has to ask for."""
 
     shader: Shader
     text: str
     threads: int
+    launched: int = 0
 
 
 @cache
@@ -83,6 +86,7 @@ def _struct(found: re.Match[str]) -> str:
 OUTSIDE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (STRUCT, _struct),
     (SHARED, lambda one: f"__shared__ {one[2]} {one[1]};"),
+    (LAUNCHED, lambda one: f"LAUNCHED({one[1]}, {one[2]});"),
     (CONSTANT, lambda one: f"CONST auto {one[1]} = {one[2]};"),
     (ALIAS, lambda one: f"using {one[1]} = {one[2]};"),
 )
@@ -141,6 +145,7 @@ def translated(made: Shader) -> Kernel:
         f'extern "C" __global__ void __launch_bounds__({main[1]}) entry(const Params p{passed}) {{\n'
         f"  Shader shader{{p{names}}};\n  shader.body({given});\n}}\n",
         _threads(main[1], text),
+        sum(16 * int(one[2]) for one in LAUNCHED.finditer(text)),
     )
 
 

@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   for (u32 i = 0; i < {{OWN}}u; i++) {
     u32 element = index + i * LANES, row = row0 + element / 8u, col = col0 + element % 8u;
     if (element < 128u * TALL && row < p.rows) {
-      f32 value = total[i] * f(p.scales + row);
+      f32 value = total[i] * scale_of(row);
 #if PAIRED
       sums[element] = value;
 #else

@@ -8,6 +8,7 @@
 #include group
 #params out, rows, depth, width, stride, start, first, cols
 #include finish
+#include finish_two
 #include fragments
 #include from_split
 const TALL = 4u;          // times 16 rows of a warp
@@ -73,16 +74,11 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     for (u32 half = 0; half < 2; half++) {
       u32 row = row0 + m * 16u + g + half * 8u;
       if (row < p.rows) {
-        f32 scale = f(p.scales + row);
+        f32 scale = scale_of(row);
         for (u32 j = 0; j < WIDE; j++) {
           u32 col = col0 + j * 8u + 2u * t;
           f32 left = total[m][j][2 * half] * scale, right = total[m][j][2 * half + 1] * scale;
-#if PAIRED
-          if (col < p.cols) finish_pair(row, col, left, right);
-#else
-          if (col < p.cols) finish(row, col, left);
-          if (col + 1u < p.cols) finish(row, col + 1u, right);
-#endif
+          finish_two(row, col, left, right);
         }
       }
     }

@@ -21,3 +21,6 @@ FN Pairs columns_of(u32 row, u32 part, u32 k0, u32 t) {
 #endif
   return found;
 }
+
+// What a row's sums are multiplied by.
+FN f32 scale_of(u32 row) { return f(p.scales + row); }
