@@ -26,6 +26,7 @@ ELSEWHERE = {"core/pool.cpp", "core/memory.cpp", "bundle/folder.cpp"}
 FOLDERS = ("wasm", "core", "bundle", "capi", "text", "text/load", "text/split", "unicode", "pack", "quant")
 KERNELS = (
     *(
+        "activate",
         "add",
         "add_layer_norm",
         "add_rms_norm",
@@ -38,6 +39,8 @@ KERNELS = (
         "gated_a8",
         "l2_normalise",
         "layer_norm",
+        "lora",
+        "lora_embedding",
         "matmul",
     ),
     *("matmul_q", "mul", "pool", "quantise_rows", "rms_norm", "rms_norm_a8", "rope_table", "rope_write", "take_rows"),
@@ -60,6 +63,7 @@ EXPORTS = (
         "weft_info",
     ),
     *("weft_tokenise", "weft_detokenise", "weft_dimension", "weft_embed", "weft_page_generate", "weft_page_chat"),
+    *("weft_adapter_load_memory", "weft_adapter_info", "weft_adapter_free"),
 )
 # Of the threaded module: what a worker needs to join the team, and the memory that core.js makes (INITIAL_PAGES there).
 SHARED = (

@@ -90,6 +90,31 @@ Tensor Bundle::tensor_of(json::Value entry) const {
   return tensor;
 }
 
+// A weight as the kernels read it; of matrices `packing` writes the memory later.
+std::shared_ptr<const Weight> Bundle::lay(const std::string& name, const Tensor& tensor, Form form, Arena& arena, Packing& packing) const {
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < tensor.shape.size(); ++d)
+    if (__builtin_mul_overflow(rows, tensor.shape[d], &rows)) malformed(name + " has more rows than there are numbers");
+  const int64_t cols = tensor.shape.back();
+  check_weight_size(tensor.dtype, rows, cols, tensor.bytes.size());
+  if (form == Form::vector) {
+    if (rows != 1) fail(ErrorKind::weight, "weights", name + " must be a vector");
+    return widened_vector(tensor.dtype, cols, tensor.bytes.data(), nullptr, false, &arena);
+  }
+  if (form == Form::rows) {
+    auto weight = std::make_shared<Weight>();
+    weight->dtype = tensor.dtype, weight->rows = rows, weight->cols = cols;
+    weight->data = tensor.bytes.data(), weight->bytes = tensor.bytes.size();
+    return weight;
+  }
+  const PackPart pack = packer_named(kForms[static_cast<size_t>(form)]);
+  auto weight = std::make_shared<Weight>(packed_like(pack, tensor.dtype, rows, cols));
+  std::byte* out = allocate_weight(*weight, &arena);
+  if (form == Form::quads || form == Form::equalised) write_factors(tensor.dtype, tensor.bytes.data(), row_bytes(tensor.dtype, cols), rows, cols, form == Form::equalised, out);
+  packing.add({pack, tensor.dtype, tensor.bytes.data(), row_bytes(tensor.dtype, cols), nullptr, rows, cols, out});
+  return weight;
+}
+
 Bound Bundle::bind(std::string_view name, int threads) const {
   const Blob text = file(manifest().at("programs").at(name).string());
   if (text.bytes.size() > kMaxProgram) malformed("names a program that is larger than one can be");
@@ -102,29 +127,11 @@ Bound Bundle::bind(std::string_view name, int threads) const {
     if (value.kind != ValueKind::weight) continue;
     const auto found = tensors_.find(value.name);
     if (found == tensors_.end()) fail(ErrorKind::weight, "weights", value.name + " is missing");
-    const Tensor& tensor = found->second;
     const Form form = bound.limits.forms[i];
-    int64_t rows = 1;
-    for (size_t d = 0; d + 1 < tensor.shape.size(); ++d)
-      if (__builtin_mul_overflow(rows, tensor.shape[d], &rows)) malformed(value.name + " has more rows than there are numbers");
-    const int64_t cols = tensor.shape.back();
-    check_weight_size(tensor.dtype, rows, cols, tensor.bytes.size());
-    std::shared_ptr<Weight> weight;
-    if (form == Form::vector) {
-      if (rows != 1) fail(ErrorKind::weight, "weights", value.name + " must be a vector");
-      weight = widened_vector(tensor.dtype, cols, tensor.bytes.data(), nullptr, false, &arena);
-      if (bound.limits.buckets[i]) check_buckets(value.name, *weight, bound.limits.buckets[i]);
-    } else if (form == Form::rows) {
-      weight = std::make_shared<Weight>();
-      weight->dtype = tensor.dtype, weight->rows = rows, weight->cols = cols;
-      weight->data = tensor.bytes.data(), weight->bytes = tensor.bytes.size();
-    } else {
-      const PackPart pack = packer_named(kForms[static_cast<size_t>(form)]);
-      weight = std::make_shared<Weight>(packed_like(pack, tensor.dtype, rows, cols));
-      std::byte* out = allocate_weight(*weight, &arena);
-      if (form == Form::quads || form == Form::equalised) write_factors(tensor.dtype, tensor.bytes.data(), row_bytes(tensor.dtype, cols), rows, cols, form == Form::equalised, out);
-      packing.add({pack, tensor.dtype, tensor.bytes.data(), row_bytes(tensor.dtype, cols), nullptr, rows, cols, out});
-    }
+    std::weak_ptr<const Weight>& kept = bound_[{value.name, form}];
+    std::shared_ptr<const Weight> weight = kept.lock();
+    if (!weight) kept = weight = lay(value.name, found->second, form, arena, packing);
+    if (bound.limits.buckets[i]) check_buckets(value.name, *weight, bound.limits.buckets[i]);
     bound.weights.emplace(value.name, std::move(weight));
   }
   packing.start();

@@ -318,6 +318,20 @@ Specs attention_bf16(const Site& site) {
   return {typed(site.at(0), site.flag("rounded") ? DType::bf16 : DType::f32)};
 }
 
+// y and x are rows of tokens, or with `rows` those that are asked for: the kernel looks up which token each of them is.
+Specs lora(const Site& site) {
+  const Spec &y = site.at(0), &x = site.at(1), &table = site.at(2);
+  site.need(y.rank() == 2 && x.rank() == 2 && same(y.shape[0], x.shape[0]) && same(y.shape[0], site.operand(5) ? kL : kT), "y and x must be [T, N] and [T, K], or [L, N] and [L, K] of rows");
+  site.need(table.rank() == 2 && table.shape[0].constant == width_of(site, y) && table.shape[1].constant == width_of(site, x), "the table must be [N, K]");
+  return as_first(site);
+}
+
+Specs lora_embedding(const Site& site) {
+  const Spec &y = site.at(0), &table = site.at(2);
+  site.need(y.rank() == 2 && same(y.shape[0], kT) && table.rank() == 2 && table.shape[0].constant == width_of(site, y), "y must be [T, D] of a table [D, V]");
+  return as_first(site);
+}
+
 const Rule kRules[] = {
     {"activate", "a", "kind:K", "0", as_first},
     {"add", "aa", "", "01", broadcast},
@@ -337,6 +351,8 @@ const Rule kRules[] = {
     {"kv_write", "aakPSGw?w?", "", "", kv_write},
     {"l2_normalise", "a", "eps:f", "0", last_axis},
     {"layer_norm", "aww", "eps:f", "0", layer_norm},
+    {"lora", "aatSDR?i?", "", "0", lora},
+    {"lora_embedding", "aItSD", "", "0", lora_embedding},
     {"matmul", "aww?i?", "activation:A", "", matmul},
     {"matmul_bf16", "rww?i?", "activation:A rounded:b split:b", "", matmul_bf16},
     {"matmul_half", "aww?i?", "activation:A", "", matmul_half},
@@ -370,6 +386,8 @@ bool takes(char role, const Value& value) {
     case 'r': return array && value.kind != ValueKind::weight && (type == DType::a8_32 || type == DType::a8_256 || type == DType::bf16 || type == DType::i8);
     case 'w': return value.kind == ValueKind::weight;
     case 'k': return value.kind == ValueKind::kv;
+    case 't': return value.kind == ValueKind::table;
+    case 'D': return called("adapters");
     case 'P': return called("positions");
     case 'S': return called("segments");
     case 'R': return called("rows");

@@ -43,8 +43,8 @@ class Site {
 };
 
 // The letters of `operands`, each followed by ? where the operand is optional: a floats, v floats or bfloat16, r rows of int8
-// or bfloat16, w a weight, k a key/value state; and the inputs of a step that kernels use as indices: P positions, S
-// segments, R rows, G pages, I what looks up a row (ids, positions or types), Q segments or spans. `attrs` are name:kind:
+// or bfloat16, w a weight, k a key/value state, t a table of adapters; and the inputs of a step that kernels use as indices:
+// P positions, S segments, R rows, G pages, D adapters, I what looks up a row (ids, positions or types), Q segments or spans. `attrs` are name:kind:
 // f a number, i an integer, b a flag, A an activation or none, K an activation, M a mode of pooling. `in_place` are the
 // operands whose memory the first result may have.
 struct Rule {

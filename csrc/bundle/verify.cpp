@@ -68,6 +68,7 @@ class Checker {
       case ValueKind::weight: fits = type == f32 || type == f16 || type == bf16 || (is_quantised(type) && !a8); break;
       case ValueKind::kv: fits = KvState::holds(type); break;
       case ValueKind::input: fits = type == i32; break;
+      case ValueKind::table: fits = type == f32; break;
       case ValueKind::output: fits = type == f32; break;
       case ValueKind::buffer: fits = type == f32 || type == bf16 || type == i8 || a8; break;
       default: need(false, value.name, "is of a kind that bundles do not have");
@@ -88,7 +89,8 @@ class Checker {
       Linear size;
     };
     static constexpr Known known[] = {{"ids", {1, 0, 0, 0}}, {"positions", {1, 0, 0, 0}}, {"types", {1, 0, 0, 0}}, {"rows", {0, 0, 1, 0}},
-                                      {"segments", {0, 1, 0, 1}}, {"spans", {0, 1, 0, 1}}, {"pages", {0, 1, 0, 0}}};
+                                      {"segments", {0, 1, 0, 1}}, {"spans", {0, 1, 0, 1}}, {"pages", {0, 1, 0, 0}},
+                                      {"adapters", {0, 1, 0, 0}}};
     const auto* found = std::find_if(std::begin(known), std::end(known), [&](const Known& one) { return one.name == value.name; });
     need(found != std::end(known), value.name, "is not an input that bundles have");
     const bool pages = value.name == "pages";
@@ -100,6 +102,7 @@ class Checker {
     check_type(value);
     need(value.rank > 0, value.name, "must have 1 to 4 axes");
     need(value.kind != ValueKind::kv || value.rank == 2, value.name, "must be a state [heads, dim]");
+    need(value.kind != ValueKind::table || (value.rank == 2 && value.shape[0].constant > 0 && value.shape[1].constant > 0), value.name, "must be a table [N, K]");
     int symbolic = 0;
     for (int d = 0; d < value.rank; ++d) {
       const Linear& size = value.shape[static_cast<size_t>(d)];
@@ -116,7 +119,7 @@ class Checker {
     if (value.kind == ValueKind::input && value.name == "pages") limits_.pages = value.shape[1].constant;
   }
 
-  static bool is_bound(ValueKind kind) { return kind == ValueKind::weight || is_state(kind); }
+  static bool is_bound(ValueKind kind) { return kind == ValueKind::weight || kind == ValueKind::table || is_state(kind); }
 
   void check_instruction(const Instruction& instruction, int index) {
     const Rule* rule = find_rule(instruction.op);

@@ -22,6 +22,7 @@ int64_t checked_tokens(json::Value about) {
 Embedder::Embedder(const bundle::Bundle& bundle, const text::Tokenizer& tokenizer, const Level& level, Pool& pool)
     : tokenizer_(tokenizer),
       runner_(bundle, "vectors", level, pool, std::max(kBatchTokens, checked_tokens(bundle.manifest().at("embed")))),
+      adapters_(bundle, runner_, "vectors_adapted"),
       pooling_(bundle.manifest().at("embed").at("pooling").string()),
       skips_(bundle.manifest().at("embed").at("skips").boolean()),
       dimension_(runner_.columns("vectors", true)),
@@ -60,7 +61,7 @@ Embedder::Tokens Embedder::tokens_of(std::string_view text, size_t index, const 
   return tokens;
 }
 
-void Embedder::run(const std::vector<Tokens>& batch, float* vectors) {
+void Embedder::run(const std::vector<Tokens>& batch, const Held& adapter, float* vectors) {
   Step step;
   step.segments.push_back(0);
   step.spans.push_back(0);
@@ -78,26 +79,26 @@ void Embedder::run(const std::vector<Tokens>& batch, float* vectors) {
     step.spans.push_back(static_cast<int32_t>(step.rows.size()));
   }
   step.types.assign(step.ids.size(), 0);
-  const std::vector<float> found = runner_.run(step, "vectors");
+  step.adapters.assign(batch.size(), adapter ? adapter->index() : 0);
+  const std::vector<float> found = adapters_.runner(adapter).run(step, "vectors");
   if (found.size() != batch.size() * static_cast<size_t>(dimension_)) fail(ErrorKind::format, bundle::kManifest, "the program pools otherwise than the manifest says");
   std::copy(found.begin(), found.end(), vectors);
 }
 
-bool Embedder::embed(const std::vector<std::string_view>& texts, std::optional<std::string_view> role, bool truncate,
-                     const std::atomic<bool>& cancelled, float* vectors) {
-  const std::string prompt = prompt_of(role);
+bool Embedder::embed(const std::vector<std::string_view>& texts, const EmbedRules& rules, const std::atomic<bool>& cancelled, float* vectors) {
+  const std::string prompt = prompt_of(rules.role);
   std::vector<Tokens> batch;
   int64_t held = 0;
   const auto flush = [&] {
     if (batch.empty()) return;
-    run(batch, vectors);
+    run(batch, rules.adapter, vectors);
     vectors += batch.size() * static_cast<size_t>(dimension_);
     batch.clear();
     held = 0;
   };
   for (size_t i = 0; i < texts.size(); ++i) {
     if (cancelled.load(std::memory_order_relaxed)) return false;
-    Tokens tokens = tokens_of(texts[i], i, prompt, truncate);
+    Tokens tokens = tokens_of(texts[i], i, prompt, rules.truncate);
     const auto size = static_cast<int64_t>(tokens.ids.size());
     if (held + size > kBatchTokens || static_cast<int64_t>(batch.size()) >= kBatchTokens) flush();
     batch.push_back(std::move(tokens));

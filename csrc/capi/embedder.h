@@ -7,10 +7,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capi/adapters.h"
 #include "capi/runner.h"
 #include "text/tokenizer.h"
 
 namespace weft::host {
+
+struct EmbedRules {
+  std::optional<std::string_view> role;
+  bool truncate = false;
+  Held adapter;  // null: the model alone
+};
 
 class Embedder {
  public:
@@ -20,8 +27,8 @@ class Embedder {
   int64_t max_tokens() const { return max_tokens_; }
 
   // Writes one vector after the other. False when `cancelled` became true between two steps.
-  bool embed(const std::vector<std::string_view>& texts, std::optional<std::string_view> role, bool truncate,
-             const std::atomic<bool>& cancelled, float* vectors);
+  bool embed(const std::vector<std::string_view>& texts, const EmbedRules& rules, const std::atomic<bool>& cancelled, float* vectors);
+  Adapters& adapters() { return adapters_; }
 
  private:
   struct Tokens {
@@ -30,10 +37,11 @@ class Embedder {
   };
   std::string prompt_of(std::optional<std::string_view> role) const;
   Tokens tokens_of(std::string_view text, size_t index, const std::string& prompt, bool truncate) const;
-  void run(const std::vector<Tokens>& batch, float* vectors);
+  void run(const std::vector<Tokens>& batch, const Held& adapter, float* vectors);
 
   const text::Tokenizer& tokenizer_;
   Runner runner_;
+  Adapters adapters_;
   std::string pooling_;
   bool skips_;
   int64_t dimension_, max_tokens_;

@@ -1,6 +1,7 @@
 #include "capi/generator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "capi/stops.h"
 #include "core/error.h"
@@ -31,7 +32,7 @@ void add_ids(std::unordered_set<int32_t>& out, json::Value ids, int64_t vocab) {
 }  // namespace
 
 Generator::Generator(const bundle::Bundle& bundle, const text::Tokenizer& tokenizer, const Level& level, Pool& pool, int64_t context)
-    : tokenizer_(tokenizer), runner_(bundle, "logits", level, pool, kStepTokens), vocab_(runner_.columns("logits", false)),
+    : tokenizer_(tokenizer), runner_(bundle, "logits", level, pool, kStepTokens), adapters_(bundle, runner_, "logits_adapted"), vocab_(runner_.columns("logits", false)),
       context_(context_of(bundle, runner_.limits(), context)), conversation_(bundle.manifest(), tokenizer) {
   if (vocab_ < 1 || vocab_ > runner_.limits().ids) fail(ErrorKind::format, bundle::kManifest, "the model gives more ids than it reads");
   const json::Value about = bundle.manifest().at("generate");
@@ -57,7 +58,8 @@ Generated Generator::chat(const std::vector<Message>& messages, const Asked& ask
   return run(conversation_.ids(messages), asked, {answer_ends_, false}, cancelled, on_token);
 }
 
-void Generator::check(const text::Ids& prompt) const {
+void Generator::check(const text::Ids& prompt, const Asked& asked) const {
+  adapters_.runner(asked.adapter);  // refuses one of another model
   if (prompt.empty()) fail(ErrorKind::input, "generate", "the prompt is empty, and the model has no token to begin a text with; give some text");
   if (static_cast<int64_t>(prompt.size()) >= context_) fail(ErrorKind::too_long, "generate", "the prompt has " + std::to_string(prompt.size()) + " tokens, the context is " + std::to_string(context_) + "; shorten it, or open the model with a larger one");
   for (const int32_t id : prompt)
@@ -65,7 +67,7 @@ void Generator::check(const text::Ids& prompt) const {
 }
 
 // Logits after `ids`, which are at the positions from `start` on; at most kStepTokens of them.
-std::vector<float> Generator::compute(std::span<const int32_t> ids, size_t start) {
+std::vector<float> Generator::compute(std::span<const int32_t> ids, size_t start, const Held& adapter) {
   Step step;
   step.ids.assign(ids.begin(), ids.end());
   for (size_t i = 0; i < ids.size(); ++i) step.positions.push_back(static_cast<int32_t>(start + i));
@@ -76,25 +78,28 @@ std::vector<float> Generator::compute(std::span<const int32_t> ids, size_t start
   step.pages.assign(static_cast<size_t>(step.page_width), 0);
   const size_t pages = (start + ids.size() + kPage - 1) / kPage;
   for (size_t i = 0; i < pages; ++i) step.pages[i] = static_cast<int32_t>(i);
+  step.adapters = {adapter ? adapter->index() : 0};
   held_.resize(start);  // should the step fail, what it may have written does not count
-  std::vector<float> logits = runner_.run(step, "logits");
+  std::vector<float> logits = adapters_.runner(adapter).run(step, "logits");
   if (logits.size() != static_cast<size_t>(vocab_)) fail(ErrorKind::format, "program", "gives another number of logits than it says");
   held_.insert(held_.end(), ids.begin(), ids.end());
   return logits;
 }
 
 Generated Generator::run(const text::Ids& prompt, const Asked& asked, const Ending& ending, const std::atomic<bool>& cancelled, const OnToken& on_token) {
-  check(prompt);
+  check(prompt, asked);
   Chooser chooser(asked.sampling, prompt);
   Generated done{prompt.size(), 0, Finish::length};
   const int64_t room = context_ - static_cast<int64_t>(prompt.size()), most = asked.max_tokens ? std::min(asked.max_tokens, room) : room;
+  const uint64_t with = asked.adapter ? asked.adapter->number() : 0;
+  if (std::exchange(held_with_, with) != with) held_.clear();
   size_t at = static_cast<size_t>(std::mismatch(prompt.begin(), prompt.end(), held_.begin(), held_.end()).first - prompt.begin());
   at = std::min(at, prompt.size() - 1);  // the last token is always computed, for its logits
   std::vector<float> logits;
   while (at < prompt.size()) {
     if (cancelled.load(std::memory_order_relaxed)) return done.finish = Finish::cancelled, done;
     const size_t count = std::min(static_cast<size_t>(kStepTokens), prompt.size() - at);
-    logits = compute(std::span(prompt).subspan(at, count), at);
+    logits = compute(std::span(prompt).subspan(at, count), at, asked.adapter);
     at += count;
   }
   text::Tokenizer::Stream stream(tokenizer_, ending.skip_special);
@@ -112,7 +117,7 @@ Generated Generator::run(const text::Ids& prompt, const Asked& asked, const Endi
     if (!on_token(token, text)) return done.finish = Finish::cancelled, done;
     if (stops.found) return done.finish = Finish::stop, done;
     if (static_cast<int64_t>(done.tokens) >= most) break;
-    logits = compute({&token, 1}, at++);
+    logits = compute({&token, 1}, at++, asked.adapter);
   }
   std::string rest = stops.add(stream.finish());
   if (stops.found) done.finish = Finish::stop;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "capi/adapters.h"
 #include "capi/choosing.h"
 #include "capi/conversation.h"
 #include "capi/runner.h"
@@ -22,6 +23,7 @@ struct Asked {
   int64_t max_tokens = 0;  // 0: as many as the context has room for
   Sampling sampling;
   std::vector<std::string> stops;
+  Held adapter;  // null: the model alone
 };
 
 struct Generated {
@@ -39,6 +41,7 @@ class Generator {
 
   int64_t context() const { return context_; }
   const Conversation& conversation() const { return conversation_; }
+  Adapters& adapters() { return adapters_; }
   Generated generate(std::string_view prompt, const Asked& asked, const std::atomic<bool>& cancelled, const OnToken& on_token);
   Generated chat(const std::vector<Message>& messages, const Asked& asked, const std::atomic<bool>& cancelled, const OnToken& on_token);
 
@@ -48,15 +51,17 @@ class Generator {
     bool skip_special;  // in the text
   };
   Generated run(const text::Ids& prompt, const Asked& asked, const Ending& ending, const std::atomic<bool>& cancelled, const OnToken& on_token);
-  void check(const text::Ids& prompt) const;
-  std::vector<float> compute(std::span<const int32_t> ids, size_t start);
+  void check(const text::Ids& prompt, const Asked& asked) const;
+  std::vector<float> compute(std::span<const int32_t> ids, size_t start, const Held& adapter);
 
   const text::Tokenizer& tokenizer_;
   Runner runner_;
+  Adapters adapters_;
   int64_t vocab_, context_;
   int32_t bos_;
   std::unordered_set<int32_t> ends_, answer_ends_;  // of a text, and of an answer
   text::Ids held_;  // the tokens whose keys and values are in the state
+  uint64_t held_with_ = 0;  // the number of the adapter that they were computed with; 0 is none
   Conversation conversation_;
 };
 

@@ -38,16 +38,35 @@ Runner::Runner(const bundle::Bundle& bundle, std::string_view name, const Level&
 
 void Runner::start(int64_t pages) {
   std::vector<std::shared_ptr<KvState>> layers;
-  Executable::States states;
   if (page_bytes() && (pages < 1 || pages > kMaxStates / page_bytes())) fail(ErrorKind::memory, "state", std::to_string(pages) + " pages of keys and values are too many");
   for (const Value& value : program_.values) {
     if (value.kind != ValueKind::kv) continue;
     layers.push_back(std::make_shared<KvState>(value.dtype, pages, value.shape[0].constant, value.shape[1].constant, false));
-    states.emplace(value.name, layers.back());
+    states_.emplace(value.name, layers.back());
   }
   if (!layers.empty()) join_states(layers);
-  executable_ = std::make_unique<Executable>(program_, weights_, std::move(states), level_);
+  bind();
+}
+
+void Runner::bind() {
+  executable_ = std::make_unique<Executable>(program_, weights_, states_, level_, tables_);
   if (executable_->arena_bytes({tokens_, tokens_, tokens_}) > kMaxWork) fail(ErrorKind::format, "program " + program_.name, "wants more memory for a step than any model needs");
+}
+
+std::unique_ptr<Runner> Runner::beside(const bundle::Bundle& bundle, std::string_view name) const {
+  auto other = std::make_unique<Runner>(bundle, name, level_, pool_, tokens_);
+  const bundle::Limits& own = other->limits_;
+  bool fits = own.ids >= limits_.ids && own.positions >= limits_.positions && own.types >= limits_.types && own.pages == limits_.pages;
+  for (const Value& value : program_.values)
+    if (value.kind == ValueKind::output) fits = fits && other->columns(value.name, true) == columns(value.name, true);
+  for (const Value& value : other->program_.values) {
+    if (value.kind == ValueKind::table) other->tables_.emplace(value.name, std::make_shared<AdapterTable>(value.shape[0].constant, value.shape[1].constant));
+    if (value.kind == ValueKind::kv) fits = fits && states_.contains(value.name);
+  }
+  if (!fits) fail(ErrorKind::format, "program " + std::string(name), "is not one for the steps of this model");
+  other->states_ = states_;
+  other->bind();
+  return other;
 }
 
 int64_t Runner::page_bytes() const {
@@ -80,7 +99,7 @@ std::vector<float> Runner::run(const Step& step, std::string_view output) {
     const std::vector<int32_t>& values;
   };
   const Named all[] = {{"ids", step.ids}, {"positions", step.positions}, {"segments", step.segments}, {"rows", step.rows},
-                       {"types", step.types}, {"spans", step.spans}, {"pages", step.pages}};
+                       {"types", step.types}, {"spans", step.spans}, {"pages", step.pages}, {"adapters", step.adapters}};
   std::vector<InputArray> inputs;
   int64_t shapes[std::size(all)][2];
   for (size_t i = 0; i < std::size(all); ++i) {

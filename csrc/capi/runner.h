@@ -11,7 +11,7 @@ namespace weft::host {
 
 // The arrays of a step. A program gets those that it has as inputs.
 struct Step {
-  std::vector<int32_t> ids, positions, segments, rows, types, spans, pages;
+  std::vector<int32_t> ids, positions, segments, rows, types, spans, pages, adapters;
   int64_t page_width = 0;
 };
 
@@ -23,6 +23,11 @@ class Runner {
   // Makes the states, `pages` pages of each, and binds the executable: once, before the first run.
   void start(int64_t pages);
 
+  // The program `name` of the same model, with the weights and the states of this one, which has started, and with tables of
+  // adapters of its own. Throws Error(format) unless it runs every step that this one runs.
+  std::unique_ptr<Runner> beside(const bundle::Bundle& bundle, std::string_view name) const;
+  const Executable::Tables& tables() const { return tables_; }
+
   // The output of this name, rows after rows. `limits` hold for every index of the step, which the caller guarantees.
   std::vector<float> run(const Step& step, std::string_view output);
 
@@ -33,9 +38,13 @@ class Runner {
   int64_t page_bytes() const;  // of all layers
 
  private:
+  void bind();
+
   Program program_;
   bundle::Limits limits_;
   Executable::Weights weights_;
+  Executable::States states_;
+  Executable::Tables tables_;
   const Level& level_;
   Pool& pool_;
   int64_t tokens_;

@@ -13,6 +13,7 @@
 
 #include "capi/embedder.h"
 #include "capi/generator.h"
+#include "capi/quoted.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/utf8.h"
@@ -37,6 +38,10 @@ struct weft_model {
   std::atomic<bool> cancelled{false};
   std::mutex turn;
   std::atomic<std::thread::id> runner{};  // the thread whose turn it is
+};
+
+struct weft_adapter {
+  host::Held held;
 };
 
 namespace {
@@ -114,20 +119,16 @@ int threads_here() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+host::Adapters& adapters_of(const weft_model& model) { return model.generator ? model.generator->adapters() : model.embedder->adapters(); }
+
 std::string info_of(const weft_model& model, const Level& level) {
   const json::Value root = model.bundle->manifest();
-  const auto quoted = [](std::string_view text) {
-    std::string out = "\"";
-    for (const char c : text)
-      if (c == '"' || c == '\\') out += std::string("\\") + c;
-      else if (static_cast<unsigned char>(c) >= 0x20) out += c;
-    return out + "\"";
-  };
-  std::string out = "{\"kind\": " + quoted(root.at("kind").string()) + ", \"name\": " + quoted(root.string_or("name", ""));
-  out += ", \"compute\": " + quoted(root.string_or("compute", "")) + ", \"level\": " + quoted(level.name);
-  out += ", \"threads\": " + std::to_string(model.pool->size()) + ", \"digest\": " + quoted(model.bundle->digest());
+  std::string out = "{\"kind\": " + host::quoted(root.at("kind").string()) + ", \"name\": " + host::quoted(root.string_or("name", ""));
+  out += ", \"compute\": " + host::quoted(root.string_or("compute", "")) + ", \"level\": " + host::quoted(level.name);
+  out += ", \"threads\": " + std::to_string(model.pool->size()) + ", \"digest\": " + host::quoted(model.bundle->digest());
   if (model.embedder) out += ", \"dimension\": " + std::to_string(model.embedder->dimension()) + ", \"max_tokens\": " + std::to_string(model.embedder->max_tokens());
   if (model.generator) out += ", \"context\": " + std::to_string(model.generator->context()) + ", \"chat\": " + (model.generator->conversation().can() ? "true" : "false");
+  out += std::string(", \"adapters\": ") + (adapters_of(model).can() ? "true" : "false");
   return out + "}";
 }
 
@@ -174,6 +175,7 @@ host::Asked asked_of(const weft_generate_options* given) {
   if (options.max_tokens < 0) bad_input("generate", "max_tokens must not be negative");
   if (options.stop_count && !options.stops) bad_input("generate", "stops must not be null");
   host::Asked asked;
+  if (options.adapter) asked.adapter = options.adapter->held;
   asked.max_tokens = options.max_tokens;
   asked.sampling = {options.temperature, options.top_p, options.min_p, options.repetition_penalty, options.top_k, options.seed};
   for (size_t i = 0; i < options.stop_count; ++i) {
@@ -181,6 +183,12 @@ host::Asked asked_of(const weft_generate_options* given) {
     asked.stops.emplace_back(checked_text(options.stops[i], std::strlen(options.stops[i]), "generate"));
   }
   return asked;
+}
+
+weft_status load_adapter(weft_model* model, std::span<const std::byte> file, weft_adapter** out) {
+  const Running running(*model);
+  *out = new weft_adapter{adapters_of(*model).load(file)};
+  return WEFT_OK;
 }
 
 // What generate and chat share: `work` is given the generator, what was asked and where tokens go.
@@ -261,6 +269,30 @@ weft_status weft_detokenise(weft_model* model, const int32_t* ids, size_t count,
   });
 }
 
+weft_status weft_adapter_load(weft_model* model, const char* path, weft_adapter** adapter) {
+  return guarded([&] {
+    if (!model || !path || !adapter) bad_input("adapter", "model, path and adapter must not be null");
+    *adapter = nullptr;
+    const std::string_view whole(path);
+    const size_t slash = whole.rfind('/');
+    const bool beside = slash == std::string_view::npos;
+    const bundle::Blob file = bundle::Folder(std::string(beside ? "." : whole.substr(0, slash))).open(std::string(beside ? whole : whole.substr(slash + 1)));
+    return load_adapter(model, file.bytes, adapter);
+  });
+}
+
+weft_status weft_adapter_load_memory(weft_model* model, const void* data, size_t bytes, weft_adapter** adapter) {
+  return guarded([&] {
+    if (!model || (!data && bytes) || !adapter) bad_input("adapter", "model, data and adapter must not be null");
+    *adapter = nullptr;
+    return load_adapter(model, {static_cast<const std::byte*>(data), bytes}, adapter);
+  });
+}
+
+void weft_adapter_free(weft_adapter* adapter) { delete adapter; }
+
+const char* weft_adapter_info(const weft_adapter* adapter) { return adapter ? adapter->held->info().c_str() : "{}"; }
+
 size_t weft_dimension(const weft_model* model) { return model && model->embedder ? static_cast<size_t>(model->embedder->dimension()) : 0; }
 
 weft_status weft_embed(weft_model* model, const char* const* texts, size_t count, const weft_embed_options* given, float* vectors) {
@@ -276,7 +308,8 @@ weft_status weft_embed(weft_model* model, const char* const* texts, size_t count
     const Running running(*model);
     std::optional<std::string_view> role;
     if (options.role) role = options.role;
-    if (!model->embedder->embed(views, role, options.truncate == 1, model->cancelled, vectors)) return told(WEFT_CANCELLED, "[embed] was cancelled");
+    const host::Held adapter = options.adapter ? options.adapter->held : nullptr;
+    if (!model->embedder->embed(views, {role, options.truncate == 1, adapter}, model->cancelled, vectors)) return told(WEFT_CANCELLED, "[embed] was cancelled");
     return WEFT_OK;
   });
 }

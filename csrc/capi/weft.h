@@ -88,15 +88,30 @@ WEFT_API weft_status weft_tokenise(weft_model* model, const char* text, size_t b
 WEFT_API weft_status weft_detokenise(weft_model* model, const int32_t* ids, size_t count, char* text, size_t capacity,
                                      size_t* bytes);
 
+/* --- Adapters --- */
+
+/* A LoRA adapter beside a model whose bundle has room for it (`weft export MODEL --adapters`; weft_info says "adapters": true). Its file
+ * is what `weft export MODEL --adapter FOLDER --alone` wrote, and is checked like a bundle. A call that names an adapter runs the
+ * model with it, one that names none the model alone, with the bits that it has without adapters. At most 255 are loaded at a time. */
+typedef struct weft_adapter weft_adapter;
+
+WEFT_API weft_status weft_adapter_load(weft_model* model, const char* path, weft_adapter** adapter);
+/* The same from memory, which may be freed afterwards. */
+WEFT_API weft_status weft_adapter_load_memory(weft_model* model, const void* data, size_t bytes, weft_adapter** adapter);
+/* Null is allowed. A call that runs with the adapter keeps it until it ends; the model may be closed before. */
+WEFT_API void weft_adapter_free(weft_adapter* adapter);
+WEFT_API const char* weft_adapter_info(const weft_adapter* adapter); /* JSON: name, rank, sha256. It lives as long as the adapter. */
+
 /* --- Embedding --- */
 
 typedef struct weft_embed_options {
   size_t size;
   const char* role;    /* "query", "document" or another prompt of the model; null: the prompt for any text, if it has one */
   int32_t truncate;    /* 1: keep the beginning of a text that is too long; 0: that is WEFT_ERROR_TOO_LONG */
+  const weft_adapter* adapter; /* one that was loaded for this model; null: the model alone */
 } weft_embed_options;
 
-#define WEFT_EMBED_OPTIONS_INIT {sizeof(weft_embed_options), NULL, 0}
+#define WEFT_EMBED_OPTIONS_INIT {sizeof(weft_embed_options), NULL, 0, NULL}
 
 WEFT_API size_t weft_dimension(const weft_model* model); /* numbers of a vector; 0 for a model that does not embed */
 /* One vector for each text: `vectors` has room for count * weft_dimension() numbers. */
@@ -121,9 +136,10 @@ typedef struct weft_generate_options {
   uint64_t seed;             /* the same seed gives the same text */
   const char* const* stops;  /* strings that end the text, which does not include them */
   size_t stop_count;
+  const weft_adapter* adapter; /* one that was loaded for this model; null: the model alone */
 } weft_generate_options;
 
-#define WEFT_GENERATE_OPTIONS_INIT {sizeof(weft_generate_options), 256, 0, 0.0, 1.0, 0.0, 1.0, 0, NULL, 0}
+#define WEFT_GENERATE_OPTIONS_INIT {sizeof(weft_generate_options), 256, 0, 0.0, 1.0, 0.0, 1.0, 0, NULL, 0, NULL}
 
 typedef struct weft_result {
   size_t prompt_tokens, tokens;

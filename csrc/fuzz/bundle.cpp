@@ -1,11 +1,13 @@
 // A whole bundle through the C interface: it is refused with a code and a sentence, or opens; then texts are tokenised, embedded,
 // continued and answered, or refused. The input is the bundle's files: for each the length of its name (1 byte), the name,
-// its size (4 bytes, little endian), its bytes. Sizes in the manifest are put right in most inputs, since a wrong one ends the
-// reading at once; digests are not compared.
+// its size (4 bytes, little endian), its bytes; the one called "adapter" is loaded beside the model and used. Sizes in the manifest
+// and the digest in the adapter are put right in most inputs, since a wrong one ends the reading at once; digests of the bundle
+// are not compared.
 #include <algorithm>
 #include <random>
 #include <vector>
 
+#include "bundle/sha256.h"
 #include "capi/weft.h"
 #include "fuzz/json_edits.h"
 
@@ -55,6 +57,42 @@ void put_sizes_right(std::vector<File>& files) {
   }
 }
 
+constexpr std::string_view kAdapter = "adapter";
+
+// Where the header of an adapter ends, if it has one.
+size_t header_end(const std::string& file) {
+  uint64_t length = 0;
+  if (file.size() >= sizeof length) std::memcpy(&length, file.data(), sizeof length);
+  return file.size() < sizeof length || length > file.size() - sizeof length ? 0 : sizeof length + static_cast<size_t>(length);
+}
+
+// The adapter with the digest that its tensors have.
+void put_digest_right(std::string& file) {
+  constexpr std::string_view kKey = "\"sha256\":\"";
+  const size_t end = header_end(file), key = std::string_view(file).substr(0, end).find(kKey);
+  if (!end || key == std::string_view::npos || key + kKey.size() + 64 > end) return;
+  file.replace(key + kKey.size(), 64, bundle::sha256(std::as_bytes(std::span(file).subspan(end))));
+}
+
+// Its header or its tensors, changed.
+void edit_adapter(std::string& file, std::minstd_rand& random) {
+  const size_t end = header_end(file);
+  if (!end || random() % 8 == 0) {
+    const size_t before = file.size();
+    file.resize(before + 256);
+    file.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(file.data()), before, before + 256));
+    return;
+  }
+  const size_t begin = random() % 4 ? sizeof(uint64_t) : end, before = (begin == end ? file.size() : end) - begin;
+  std::string part = file.substr(begin, before);
+  part.resize(before + 256);
+  auto* bytes = reinterpret_cast<uint8_t*>(part.data());
+  part.resize(begin == end ? LLVMFuzzerMutate(bytes, before, part.size()) : fuzz::edit_json(bytes, before, part.size(), static_cast<unsigned>(random())));
+  const uint64_t length = begin == end ? end - sizeof(uint64_t) : part.size();
+  file.replace(begin, before, part);
+  std::memcpy(file.data(), &length, sizeof length);
+}
+
 void check(weft_status status) {
   const std::string_view what = weft_last_error();
   REQUIRE(status >= WEFT_OK && status < WEFT_ERROR_INTERNAL);
@@ -67,8 +105,8 @@ int on_token(void* user, int32_t, const char* text, size_t bytes) {
   return ++*static_cast<int*>(user) > 8;
 }
 
-void use(weft_model* model) {
-  REQUIRE(weft_info(model)[0] == '{');
+void use(weft_model* model, const weft_adapter* adapter) {
+  REQUIRE(weft_info(model)[0] == '{' && weft_adapter_info(adapter)[0] == '{');
   const char text[] = "Once upon <|im_end|> a \xC3\xA9\xE6\x97\xA5";
   int32_t ids[64];
   size_t count = 0, bytes = 0;
@@ -79,6 +117,7 @@ void use(weft_model* model) {
   int tokens = 0;
   weft_generate_options rules = WEFT_GENERATE_OPTIONS_INIT;
   rules.max_tokens = 4;
+  rules.adapter = adapter;
   const char* stops[] = {"\n\n"};
   rules.stops = stops, rules.stop_count = 1;
   const weft_message said[] = {{"user", "a <think>"}, {"assistant", " b "}, {"user", text}};
@@ -86,7 +125,7 @@ void use(weft_model* model) {
     std::vector<float> vectors(2 * weft_dimension(model));
     const char* texts[] = {text, "a"};
     weft_embed_options options = WEFT_EMBED_OPTIONS_INIT;
-    options.truncate = 1;
+    options.truncate = 1, options.adapter = adapter;
     check(weft_embed(model, texts, 2, &options, vectors.data()));
     options.role = "query";
     check(weft_embed(model, texts, 1, &options, vectors.data()));
@@ -99,11 +138,11 @@ void use(weft_model* model) {
   check(weft_chat(model, said + 2, 1, &rules, on_token, &tokens, nullptr));
 }
 
-size_t opened = 0, seen = 0;
+size_t opened = 0, adapted = 0, seen = 0;
 
 struct Report {
   ~Report() {
-    if (seen) std::printf("bundle: %zu of %zu opened\n", opened, seen);
+    if (seen) std::printf("bundle: %zu of %zu opened, %zu with an adapter\n", opened, seen, adapted);
   }
 } report;
 
@@ -115,6 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::vector<std::byte>> held;  // at addresses that weights may begin at
   std::vector<weft_file> given;
   for (const File& file : files) {
+    if (file.name == kAdapter) continue;
     held.emplace_back(file.bytes.size() + 64);
     std::byte* start = held.back().data() + (64 - reinterpret_cast<size_t>(held.back().data()) % 64);
     std::copy_n(reinterpret_cast<const std::byte*>(file.bytes.data()), file.bytes.size(), start);
@@ -129,18 +169,32 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   REQUIRE((status == WEFT_OK) == (model != nullptr));
   if (!model) return 0;
   ++opened;
-  use(model);
+  use(model, nullptr);
+  const auto file = std::find_if(files.begin(), files.end(), [](const File& one) { return one.name == kAdapter; });
+  if (file == files.end()) return weft_close(model), 0;
+  if (size % 8) put_digest_right(file->bytes);
+  weft_adapter* adapter = nullptr;
+  const weft_status loaded = weft_adapter_load_memory(model, file->bytes.data(), file->bytes.size(), &adapter);
+  check(loaded);
+  REQUIRE((loaded == WEFT_OK) == (adapter != nullptr));
+  if (adapter) ++adapted, use(model, adapter), use(model, nullptr);
+  if (size % 2) weft_adapter_free(adapter);
   weft_close(model);
+  if (size % 2 == 0) weft_adapter_free(adapter);
   return 0;
 }
 
-// One or more files are edited: JSON as JSON, all others as bytes.
+// One or more files are edited: JSON as JSON, an adapter's header too, all others as bytes.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   std::minstd_rand random(seed);
   std::vector<File> files = files_of(data, size);
   if (files.empty()) return LLVMFuzzerMutate(data, size, max_size);
   for (unsigned count = 1 + random() % 4 / 3; count--;) {
     File& file = files[random() % files.size()];
+    if (file.name == kAdapter) {
+      edit_adapter(file.bytes, random);
+      continue;
+    }
     const size_t before = file.bytes.size(), room = before + 256;
     file.bytes.resize(room);
     auto* bytes = reinterpret_cast<uint8_t*>(file.bytes.data());

@@ -121,6 +121,22 @@ def test_an_adapter_is_exported_with_its_base(run: Run, generator: Path, trained
     assert refused.exit_code == 2 and "--adapter" in refused.stderr
 
 
+def test_an_adapter_is_exported_alone(run: Run, generator: Path, trained: Path, tmp_path: Path) -> None:
+    bundle = run("export", str(generator), "-o", str(tmp_path / "b.weft"), "--adapters", "--json")
+    assert bundle.exit_code == 0, bundle.stderr
+    alone = ("export", str(generator), "-o", str(tmp_path / "a.safetensors"), "--adapter", str(trained), "--alone")
+    done = run(*alone, "--json")
+    assert done.exit_code == 0, done.stderr
+    manifest = json.loads((tmp_path / "b.weft" / "manifest.json").read_text())
+    assert json.loads(done.stdout)["base"] == manifest["adapters"]["base"]
+    assert "logits_adapted" in manifest["programs"]
+    assert run(*alone).exit_code == 2
+    assert "rank" in run(*alone, "--force").stdout
+    for given, named in ((("--alone",), "--adapter"), ((*alone[4:], "--type", "f16"), "--type")):
+        refused = run("export", str(generator), "-o", str(tmp_path / "x"), *given)
+        assert refused.exit_code == 2 and named in refused.stderr
+
+
 def test_preferences_from_the_command_line(run: Run, generator: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     made = [{"prompt": f"say {i}", "chosen": f"it is {i}", "rejected": "no idea"} for i in range(8)]

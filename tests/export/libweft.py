@@ -27,7 +27,12 @@ class Options(ctypes.Structure):
 
 
 class EmbedOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("role", ctypes.c_char_p), ("truncate", ctypes.c_int32)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("role", ctypes.c_char_p),
+        ("truncate", ctypes.c_int32),
+        ("adapter", ctypes.c_void_p),
+    ]
 
 
 class GenerateOptions(ctypes.Structure):
@@ -42,6 +47,7 @@ class GenerateOptions(ctypes.Structure):
         ("seed", ctypes.c_uint64),
         ("stops", ctypes.POINTER(ctypes.c_char_p)),
         ("stop_count", ctypes.c_size_t),
+        ("adapter", ctypes.c_void_p),
     ]
 
 
@@ -82,6 +88,8 @@ def load() -> ctypes.CDLL:
         pytest.skip("libweft.so is not built here: `make capi` builds it")
     library = ctypes.CDLL(str(LIBRARY))
     library.weft_last_error.restype = library.weft_info.restype = ctypes.c_char_p
+    library.weft_adapter_info.restype = ctypes.c_char_p
+    library.weft_adapter_info.argtypes = library.weft_adapter_free.argtypes = [ctypes.c_void_p]
     library.weft_dimension.restype = ctypes.c_size_t
     library.weft_dimension.argtypes = library.weft_info.argtypes = library.weft_close.argtypes = [ctypes.c_void_p]
     library.weft_cancel.argtypes = [ctypes.c_void_p]
@@ -113,11 +121,34 @@ class Model:
     def info(self) -> str:
         return self.library.weft_info(self.handle).decode()
 
-    def embed(self, texts: Sequence[str], *, role: str | None = None, truncate: bool = False) -> np.ndarray:
+    def load_adapter(self, file: Path | bytes) -> ctypes.c_void_p:
+        """An adapter from its file, or from memory; `free_adapter` ends it."""
+        found = ctypes.c_void_p()
+        if isinstance(file, bytes):
+            size = ctypes.c_size_t(len(file))
+            self.check(self.library.weft_adapter_load_memory(self.handle, file, size, ctypes.byref(found)))
+        else:
+            self.check(self.library.weft_adapter_load(self.handle, str(file).encode(), ctypes.byref(found)))
+        return found
+
+    def adapter_info(self, adapter: ctypes.c_void_p) -> str:
+        return self.library.weft_adapter_info(adapter).decode()
+
+    def free_adapter(self, adapter: ctypes.c_void_p | None) -> None:
+        self.library.weft_adapter_free(adapter)
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        role: str | None = None,
+        truncate: bool = False,
+        adapter: ctypes.c_void_p | None = None,
+    ) -> np.ndarray:
         out = np.zeros((len(texts), self.library.weft_dimension(self.handle)), np.float32)
         given = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
         named = None if role is None else role.encode()
-        options = EmbedOptions(ctypes.sizeof(EmbedOptions), named, int(truncate))
+        options = EmbedOptions(ctypes.sizeof(EmbedOptions), named, int(truncate), adapter)
         place = out.ctypes.data_as(ctypes.c_void_p)
         self.check(
             self.library.weft_embed(self.handle, given, ctypes.c_size_t(len(texts)), ctypes.byref(options), place)

@@ -52,15 +52,19 @@ def mutate(document: dict[str, Any], rng: random.Random) -> None:
 
 @pytest.fixture(scope="module")
 def programs(st_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The program of an encoder, and of decoders that write and read a state in f32 and in int8 arithmetic."""
+    """Of an encoder, and of decoders that write and read a state: in f32, with adapters too, and in int8 arithmetic."""
     folder = tmp_path_factory.mktemp("programs")
     found = {"encoder": st_bundle}
-    found["decoder"] = export(str(write_chat_model(folder / "m.gguf")), folder / "m.weft").path
+    found["decoder"] = export(str(write_chat_model(folder / "m.gguf")), folder / "m.weft", adapters=True).path
     found["int8"] = decoder(folder, "q8_0", None)
-    return {name: (bundle / "program.json").read_text() for name, bundle in found.items()}
+    texts = {name: (bundle / "program.json").read_text() for name, bundle in found.items()}
+    return {**texts, "adapted": (found["decoder"] / "program-adapted.json").read_text()}
 
 
-@pytest.mark.parametrize(("kind", "seed"), [*(("encoder", seed) for seed in range(4)), ("decoder", 5), ("int8", 6)])
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [*(("encoder", seed) for seed in range(4)), ("decoder", 5), ("int8", 6), ("adapted", 7), ("adapted", 8)],
+)
 def test_native_verify_refuses_what_python_does(programs: dict[str, str], kind: str, seed: int) -> None:
     text = programs[kind]
     verify_program(text)
@@ -80,6 +84,33 @@ def test_native_verify_refuses_what_python_does(programs: dict[str, str], kind: 
             wrong.append(str(error))
     assert refused > 50
     assert not wrong, "\n".join(wrong)
+
+
+def test_adapters_must_be_those_of_the_rows(programs: dict[str, str]) -> None:
+    """The kernel looks up the token of a row that is asked for, and then its sequence."""
+    body = json.loads(programs["adapted"])["body"]
+    owners = {number: one["in"][5] for number, one in enumerate(body) if one["op"] == "lora"}
+
+    def refused(number: int, operand: int, name: str | None) -> None:
+        document = json.loads(programs["adapted"])
+        document["body"][number]["in"][operand] = name
+        with pytest.raises(WeftError):
+            verify_program(json.dumps(document))
+
+    head = next(number for number, rows in owners.items() if rows == "rows")
+    refused(head, 5, None)
+    inner = next(number for number, rows in owners.items() if rows is None)
+    refused(inner, 5, "rows")
+    for number in (head, inner):
+        refused(number, 3, "adapters")
+        refused(number, 4, "rows")
+        refused(number, 4, None)
+        refused(number, 2, "positions")
+    document = json.loads(programs["adapted"])
+    table = next(value for value in document["values"] if value["kind"] == "table")
+    table["shape"][0] += 1
+    with pytest.raises(WeftError):
+        verify_program(json.dumps(document))
 
 
 def test_indices_must_be_those_of_a_step(st_bundle: Path) -> None:

@@ -5,17 +5,19 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "models")]
 import tiny  # noqa: E402
+import tiny_adapters  # noqa: E402
 from test_low_bit import packed  # noqa: E402
 from tiny_chat import TEMPLATE, tokenizer_keys  # noqa: E402
 from tiny_gguf import gguf_from_config, gguf_tensors  # noqa: E402
 from tiny_st import write_st_folder  # noqa: E402
 
-from weft.export import export  # noqa: E402
+from weft.export import export, export_adapter  # noqa: E402
 from weft.weights import TensorView, write_gguf  # noqa: E402
 
 SMALL = {
@@ -42,13 +44,21 @@ ENCODER = {
 }
 
 
-def joined(folder: Path) -> bytes:
-    """The files of a bundle as one input."""
+def joined(folder: Path, adapter: Path | None = None) -> bytes:
+    """The files of a bundle as one input, and those of an adapter for it."""
+    files = {path.name: path for path in sorted(folder.iterdir())} | ({"adapter": adapter} if adapter else {})
     out = b""
-    for path in sorted(folder.iterdir()):
+    for name, path in files.items():
         data = path.read_bytes()
-        out += bytes([len(path.name)]) + path.name.encode() + struct.pack("<I", len(data)) + data
+        out += bytes([len(name)]) + name.encode() + struct.pack("<I", len(data)) + data
     return out
+
+
+def adapted(model: Path, config: dict[str, Any], settings: dict[str, Any], folder: Path) -> bytes:
+    """A bundle with room for adapters, and an adapter."""
+    given = tiny_adapters.write_adapter(folder / "lora", config, {**settings, "r": 2}, "f16")
+    bundle = export(str(model), folder / "adapted.weft", adapters=True).path
+    return joined(bundle, export_adapter(str(model), given, folder / "adapter.safetensors").path)
 
 
 def decoder(folder: Path, kind: str, compute: str | None) -> Path:
@@ -72,3 +82,7 @@ def bundle_seeds() -> Iterator[tuple[str, bytes]]:
         yield "encoder", joined(export(str(st), folder / "st.weft").path)
         for kind, compute in (("q8_0", None), ("q4_0", None), ("q8_0", "f32")):
             yield f"{kind}-{compute}", joined(decoder(folder, kind, compute))
+        bert = {**tiny_adapters.PEFT_BERT, "target_modules": tiny_adapters.BERT_ALL}
+        own = {**tiny_adapters.PEFT, "use_dora": True}
+        yield "adapted encoder", adapted(st, ENCODER, bert, folder / "encoder")
+        yield "adapted decoder", adapted(folder / "q8_0.gguf", SMALL, own, folder / "decoder")

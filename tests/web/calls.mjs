@@ -1,5 +1,5 @@
 // node calls.mjs RUNTIME BUNDLE < {"texts": [...], "role": ..., "truncate": ..., "tokenise": ..., "repeat": n,
-//   "prompts": [...], "messages": [...], "options": {...}, "until": n, "module": name, "threads": n}
+//   "prompts": [...], "messages": [...], "options": {...}, "until": n, "module": name, "threads": n, "adapter": path}
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -23,10 +23,13 @@ const model = attempt(() => core.open(files));
 if (model) {
   told.info = model.info;
   if (asked.tokenise !== undefined) told.ids = Array.from(model.tokenise(asked.tokenise));
+  const bytes = asked.adapter && readFileSync(asked.adapter), adapter = bytes && attempt(() => model.loadAdapter(bytes));
+  told.adapter = adapter?.info;
   const heaps = [];
   for (let i = 0; i < (asked.repeat ?? 1); ++i) {
-    const vectors = asked.texts && attempt(() => model.embed(asked.texts, { role: asked.role, truncate: asked.truncate }));
+    const vectors = asked.texts && attempt(() => model.embed(asked.texts, { role: asked.role, truncate: asked.truncate, adapter }));
     if (vectors) told.vectors = Buffer.from(vectors.buffer).toString("base64");
+    if (bytes) attempt(() => model.loadAdapter(bytes).free());
     heaps.push(core.heapBytes);
   }
   const written = (work) => {
@@ -36,11 +39,12 @@ if (model) {
   };
   if (asked.prompts) {
     told.written = asked.prompts.map((prompt) =>
-      written((onToken) => model.generate(prompt, { ...asked.options, onToken }))
+      written((onToken) => model.generate(prompt, { ...asked.options, adapter, onToken }))
     );
   }
-  if (asked.messages) told.chat = written((onToken) => model.chat(asked.messages, { ...asked.options, onToken }));
+  if (asked.messages) told.chat = written((onToken) => model.chat(asked.messages, { ...asked.options, adapter, onToken }));
   told.heaps = [heaps[0], heaps.at(-1)];
+  adapter?.free();
   model.close();
 }
 process.stdout.write(JSON.stringify(told));

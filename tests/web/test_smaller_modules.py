@@ -27,6 +27,9 @@ def test_a_module_has_the_kernels_and_types_of_its_bundles(build, st_bundle: Pat
     chat = export(write(tmp_path / "m.gguf", "q4_1"), tmp_path / "b.weft", compute="int8").path
     alone, both = build.parts_for([st_bundle], tmp_path), build.parts_for([st_bundle, chat], tmp_path)
     assert list(alone.types) == []
+    assert "lora" not in both.kernels
+    adapted = export(str(tmp_path / "m.gguf"), tmp_path / "a.weft", compute="int8", adapters=True).path
+    assert {"lora", "lora_embedding"} <= set(build.parts_for([adapted], tmp_path).kernels)
     assert "q4_1" in both.types and set(both.types) < set(build.TYPES)
     assert {"attention", "matmul"} <= set(alone.kernels) < set(both.kernels) < set(build.KERNELS)
     assert "matmul_q" in both.kernels and "reshape" not in both.kernels

@@ -216,6 +216,27 @@ export class Core {
   }
 }
 
+/** A LoRA adapter beside an open bundle. `info` is {name, rank, sha256}. */
+export class Adapter {
+  constructor(core, handle) {
+    Object.assign(this, { core, handle });
+    this.info = JSON.parse(core.text(core.exports.weft_adapter_info(handle)));
+  }
+
+  /** Its memory, back; calls may not name it any more. */
+  free() {
+    this.core.exports.weft_adapter_free(this.handle);
+    this.handle = 0;
+  }
+}
+
+// Where an adapter is; 0 for the model alone.
+function handleOf(adapter) {
+  if (adapter === undefined || adapter === null) return 0;
+  if (!(adapter instanceof Adapter) || !adapter.handle) throw new WeftError("input", "[adapter] must be what loadAdapter gave, and not freed");
+  return adapter.handle;
+}
+
 /** An open bundle. */
 export class Model {
   constructor(core, handle, held) {
@@ -223,8 +244,20 @@ export class Model {
     this.info = JSON.parse(core.text(core.exports.weft_info(handle)));
   }
 
+  /** An adapter from the bytes of its file, which `weft export --adapter FOLDER --alone` wrote. */
+  loadAdapter(bytes) {
+    const { core } = this, at = core.take(bytes.byteLength), out = core.words(0);
+    try {
+      core.bytes(at, bytes.byteLength).set(new Uint8Array(bytes.buffer ?? bytes, bytes.byteOffset ?? 0, bytes.byteLength));
+      core.check(core.exports.weft_adapter_load_memory(this.handle, at, bytes.byteLength, out));
+      return new Adapter(core, new Uint32Array(core.memory.buffer, out, 1)[0]);
+    } finally {
+      core.give(at, out);
+    }
+  }
+
   /** One vector for each text, one after the other in one Float32Array. */
-  embed(texts, { role, truncate = false } = {}) {
+  embed(texts, { role, truncate = false, adapter } = {}) {
     const { core } = this, dimension = core.exports.weft_dimension(this.handle), passing = [];
     const keep = (at) => (passing.push(at), at);
     try {
@@ -233,7 +266,7 @@ export class Model {
         const at = keep(core.put(text));
         new Uint32Array(core.memory.buffer, table + 4 * i, 1)[0] = at;
       });
-      const options = keep(core.words(12, role === undefined ? 0 : keep(core.put(role)), truncate ? 1 : 0));
+      const options = keep(core.words(16, role === undefined ? 0 : keep(core.put(role)), truncate ? 1 : 0, handleOf(adapter)));
       const vectors = keep(core.take(4 * texts.length * dimension));
       core.check(core.exports.weft_embed(this.handle, table, texts.length, options, vectors));
       return new Float32Array(core.memory.buffer, vectors, texts.length * dimension).slice();
@@ -264,11 +297,11 @@ export class Model {
 
   // weft_generate_options in memory; what is left out has the header's defaults.
   #options(given, keep) {
-    const { core } = this, at = keep(core.take(64));
+    const { core } = this, adapter = handleOf(given.adapter), at = keep(core.take(72));
     const stops = (given.stop ?? []).map((text) => keep(core.put(text)));
     const table = stops.length ? keep(core.words(...stops)) : 0;
-    const view = new DataView(core.memory.buffer, at, 64);
-    view.setUint32(0, 64, true);
+    const view = new DataView(core.memory.buffer, at, 72);
+    view.setUint32(0, 72, true);
     view.setInt32(4, given.maxTokens ?? 256, true);
     view.setInt32(8, given.topK ?? 0, true);
     view.setFloat64(16, given.temperature ?? 0, true);
@@ -278,6 +311,7 @@ export class Model {
     view.setBigUint64(48, BigInt(given.seed ?? 0), true);
     view.setUint32(56, table, true);
     view.setUint32(60, stops.length, true);
+    view.setUint32(64, adapter, true);
     return at;
   }
 

@@ -6,6 +6,8 @@ import { WeftError } from "./core.js";
 const CACHE = "weft-bundles-1";
 const decoder = new TextDecoder();
 
+const ADAPTER = "?adapter"; // behind the address of one that is kept
+
 // Files are kept by their digest, so that a new export under the same address is not mistaken for the old one.
 const keyOf = (address, digest) => `${address}?sha256=${digest}`;
 
@@ -33,30 +35,41 @@ async function ask(address, signal) {
 }
 
 // What the server has now; without a network, what was kept.
-async function askOrKept(address, cache, signal) {
+async function askOrKept(address, cache, signal, key = address) {
   try {
     const response = await ask(address, signal);
-    await cache?.put(address, response.clone()).catch(() => {});
+    await cache?.put(key, response.clone()).catch(() => {});
     return response;
   } catch (error) {
-    const kept = error.code === "network" ? await cache?.match(address) : undefined;
+    const kept = error.code === "network" ? await cache?.match(key) : undefined;
     if (!kept) throw error;
     return kept;
   }
 }
 
-/** Deletes what is kept of the bundle at `base`, or of all bundles; but not the files `still` names. */
+/** Deletes what is kept of the bundle or the adapter at `base`, or of all; with `still` of a bundle's files all but those. */
 export async function forgetBundle(base, still) {
   const cache = await openCache(true), folder = base && (base.endsWith("/") ? base : `${base}/`);
   for (const { url } of (await cache?.keys()) ?? []) {
-    const of = url.includes("?sha256=") && (!folder || (url.startsWith(folder) && !url.slice(folder.length).includes("/")));
-    if (of && !still?.has(url)) await cache.delete(url);
+    const inside = !folder || (url.startsWith(folder) && !url.slice(folder.length).includes("/"));
+    const file = inside && url.includes("?sha256="), adapter = !still && url.endsWith(ADAPTER) && (inside || url === `${base}${ADAPTER}`);
+    if ((file || adapter) && !still?.has(url)) await cache.delete(url);
   }
 }
 
 /** The module itself, kept for times without a network. */
 export async function loadModule(address, { signal, cache = true } = {}) {
   return askOrKept(address, await openCache(cache), signal);
+}
+
+/** The bytes of an adapter's file, which the module compares with their digest; kept as well. */
+export async function loadAdapter(address, { signal, cache = true } = {}) {
+  const response = await askOrKept(address, await openCache(cache), signal, `${address}${ADAPTER}`);
+  try {
+    return new Uint8Array(await response.arrayBuffer());
+  } catch (error) {
+    throw signal?.aborted ? new WeftError("aborted", "[load] was cancelled") : new WeftError("network", `[${address}] was cut off: ${error.message}`);
+  }
 }
 
 async function readManifest(address, cache, signal) {

@@ -45,10 +45,22 @@ export interface WeftInfo {
   /** Of a decoder: tokens of a text at most, and whether it chats. */
   context?: number;
   chat?: boolean;
+  /** Whether `loadAdapter` works: the bundle was exported with `--adapters`. */
+  adapters: boolean;
   version: string;
   /** Whether all files are in the browser's cache now. */
   kept: boolean;
   heapBytes: number;
+}
+
+/** A LoRA adapter beside a model. */
+export interface WeftAdapter {
+  readonly name: string;
+  /** The largest rank of its matrices; 0 where it only replaces weights. */
+  readonly rank: number;
+  readonly sha256: string;
+  /** Gives its memory back; calls may not name it any more. */
+  free(): Promise<void>;
 }
 
 export interface EmbedOptions {
@@ -56,6 +68,8 @@ export interface EmbedOptions {
   role?: string;
   /** true: keep the beginning of a text that is too long; false: that is an error. */
   truncate?: boolean;
+  /** What `loadAdapter` of this model gave; default: the model alone. */
+  adapter?: WeftAdapter | null;
   onProgress?: (progress: { done: number; total: number }) => void;
   signal?: AbortSignal;
 }
@@ -77,6 +91,8 @@ export interface GenerateOptions {
   seed?: number | bigint;
   /** Strings that end the text, which does not include them. */
   stop?: readonly string[];
+  /** What `loadAdapter` of this model gave; default: the model alone. */
+  adapter?: WeftAdapter | null;
 }
 
 export interface Generated {
@@ -95,9 +111,11 @@ export class Weft {
   private constructor();
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
   static load(url: string | URL, options?: LoadOptions): Promise<Weft>;
-  /** Deletes what the browser keeps of the bundle at `url`, or of all bundles of this origin. */
+  /** Deletes what the browser keeps of the bundle or the adapter at `url`, or of all of this origin. */
   static forget(url?: string | URL): Promise<void>;
   readonly info: WeftInfo;
+  /** A LoRA adapter from the file at `url`, which `weft export MODEL --adapter FOLDER --alone` wrote. */
+  loadAdapter(url: string | URL, options?: { signal?: AbortSignal; cache?: boolean }): Promise<WeftAdapter>;
   /** One vector for each text. */
   embed(texts: string | readonly string[], options?: EmbedOptions): Promise<Float32Array[]>;
   /** Continues a prompt, in which special tokens are read as such. */

@@ -23,6 +23,21 @@ const here = (name) => new URL(name, import.meta.url);
 // Workers share memory in isolated pages only. More than eight are seldom quicker: memory is the limit.
 const teamOf = (asked) => (globalThis.crossOriginIsolated ? asked || Math.min(globalThis.navigator?.hardwareConcurrency ?? 1, 8) : 1);
 
+/** A LoRA adapter beside a model: `name`, `rank` and `sha256` of its file. */
+class WeftAdapter {
+  #free;
+
+  constructor({ name, rank, sha256 }, free) {
+    Object.assign(this, { name, rank, sha256 });
+    this.#free = free;
+  }
+
+  /** Gives its memory back; calls may not name it any more. */
+  free() {
+    return this.#free();
+  }
+}
+
 export class Weft {
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
   static async load(
@@ -41,7 +56,7 @@ export class Weft {
     return weft;
   }
 
-  /** Deletes what the browser keeps of the bundle at `url`, or of all bundles of this origin. Open models stay open. */
+  /** Deletes what the browser keeps of the bundle or the adapter at `url`, or of all of this origin. Open models stay open. */
   static forget(url) {
     return forgetBundle(url === undefined ? "" : new URL(url, globalThis.location?.href).href);
   }
@@ -50,6 +65,7 @@ export class Weft {
   #calls = new Map();
   #next = 0;
   #closed = false;
+  #adapters = new Map(); // the worker's numbers of adapters
 
   constructor() {
     this.#worker.onmessage = ({ data: { id, result, error, progress } }) => {
@@ -80,16 +96,38 @@ export class Weft {
     }).finally(() => signal?.removeEventListener("abort", stop));
   }
 
+  /**
+   * A LoRA adapter from the file at `url`, which `weft export --adapter FOLDER --alone` wrote, for calls that name it. The bundle
+   * must have room for adapters: `info.adapters`.
+   */
+  async loadAdapter(url, { signal, cache = true } = {}) {
+    const { number, info } = await this.#call("loadAdapter", { url: new URL(url, globalThis.location?.href).href, cache }, { signal });
+    const adapter = new WeftAdapter(info, () => {
+      const known = this.#adapters.delete(adapter);
+      return known ? this.#call("freeAdapter", { number }) : Promise.resolve();
+    });
+    this.#adapters.set(adapter, number);
+    return adapter;
+  }
+
+  // The worker's number of an adapter; undefined for the model alone.
+  #numberOf(adapter) {
+    if (adapter === undefined || adapter === null) return undefined;
+    if (!this.#adapters.has(adapter)) throw new WeftError("input", "[adapter] must be what loadAdapter of this model gave, and not freed");
+    return this.#adapters.get(adapter);
+  }
+
   /** One Float32Array for each text. */
-  async embed(texts, { role, truncate = false, onProgress, signal } = {}) {
+  async embed(texts, { role, truncate = false, adapter, onProgress, signal } = {}) {
     const list = typeof texts === "string" ? [texts] : [...texts];
     if (!list.every((text) => typeof text === "string")) throw new WeftError("input", "[embed] texts must be strings");
-    const vectors = await this.#call("embed", { texts: list, role, truncate }, { onProgress, signal });
+    const vectors = await this.#call("embed", { texts: list, role, truncate, adapter: this.#numberOf(adapter) }, { onProgress, signal });
     const size = vectors.length / Math.max(list.length, 1);
     return list.map((_, i) => vectors.subarray(i * size, (i + 1) * size));
   }
 
-  async #write(method, args, { onToken, signal, ...options }) {
+  async #write(method, args, { onToken, signal, ...given }) {
+    const options = { ...given, adapter: this.#numberOf(given.adapter) };
     if (signal?.aborted) throw new WeftError("cancelled", `[${method}] was cancelled`);
     const [flag, end] = signal ? flagOf() : [];
     signal?.addEventListener("abort", end, { once: true });

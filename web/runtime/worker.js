@@ -2,12 +2,12 @@
 // {id, progress}. {cancel: id} ends a call at its next step.
 
 import { Core, WeftError } from "./core.js";
-import { loadBundle, loadModule } from "./loading.js";
+import { loadAdapter, loadBundle, loadModule } from "./loading.js";
 
 const STEP_CHARACTERS = 2000; // of texts that are embedded before messages are looked at again
 const LOOK_MS = 50; // between looks at whether a text should end
-const running = new Map();
-let core, model;
+const running = new Map(), adapters = new Map();
+let core, model, lastAdapter = 0;
 
 // Lets messages in. A timeout would wait some milliseconds.
 const channel = new MessageChannel();
@@ -36,9 +36,16 @@ function watch(flag) {
   };
 }
 
-function write(method, subject, { flag, ...options }, tell) {
+// The adapter with this number, which the page was given; nothing for the model alone.
+function adapterOf(number) {
+  if (number === undefined) return undefined;
+  if (!adapters.has(number)) throw new WeftError("input", "[adapter] was freed; load it again");
+  return adapters.get(number);
+}
+
+function write(method, subject, { flag, adapter, ...options }, tell) {
   const ended = watch(flag);
-  return model[method](subject, { ...options, onToken: (text, id) => (tell({ text, id }), !ended()) });
+  return model[method](subject, { ...options, adapter: adapterOf(adapter), onToken: (text, id) => (tell({ text, id }), !ended()) });
 }
 
 function stepsOf(texts) {
@@ -72,13 +79,22 @@ const methods = {
     model = core.open(files, { trustDigests, context });
     return { ...model.info, version: core.version, kept, heapBytes: core.heapBytes };
   },
-  async embed({ texts, role, truncate }, { signal, tell }) {
+  async loadAdapter({ url, cache }, { signal }) {
+    const adapter = model.loadAdapter(await loadAdapter(url, { signal, cache }));
+    adapters.set(++lastAdapter, adapter);
+    return { number: lastAdapter, info: adapter.info };
+  },
+  freeAdapter({ number }) {
+    adapters.get(number)?.free();
+    adapters.delete(number);
+  },
+  async embed({ texts, role, truncate, adapter }, { signal, tell }) {
     const dimension = model.info.dimension ?? 0, vectors = new Float32Array(texts.length * dimension);
     let done = 0;
     for (const step of stepsOf(texts)) {
       await breath();
       if (signal.aborted) throw new WeftError("cancelled", "[embed] was cancelled");
-      vectors.set(model.embed(step, { role, truncate }), done * dimension);
+      vectors.set(model.embed(step, { role, truncate, adapter: adapterOf(adapter) }), done * dimension);
       done += step.length;
       tell({ done, total: texts.length });
     }

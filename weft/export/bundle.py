@@ -11,6 +11,7 @@ from weft._core import verify_program
 from weft.embed.recipe import entry_of, read_recipe
 from weft.errors import InputError, UnsupportedError
 from weft.export import tokenizers
+from weft.export.adapters import BaseDigest, ExportedAdapter, write_adapter
 from weft.export.templates import pieces_of
 from weft.export.writing import BundleFolder, Shards
 from weft.frozen import frozen
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 SHARD_BYTES = 256 << 20
 PURPOSES = ("embed", "generate")
-PROGRAM = "program.json"
+PROGRAM, ADAPTED = "program.json", "program-adapted.json"
 STACK = "stack:"
 
 
@@ -51,6 +52,7 @@ def export(
     purpose: str | None = None,
     compute: str | None = None,
     context: int | None = None,
+    adapters: bool = False,
     shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
     offline: bool | None = None,
@@ -60,9 +62,43 @@ def export(
 
     `purpose` is "embed" or "generate"; without it, what the model is for. `compute` is the arithmetic of activations:
     without it int8 for a text generator whose weights are quantised, and f32 for all others, whatever this machine
-    prefers. `context` is the longest text of a generator, by default all that the model reads. The program is planned
-    for the instruction set that runs here, or WEFT_ISA; one in f32 is the same for all of them.
+    prefers. `context` is the longest text of a generator, by default all that the model reads. With `adapters` hosts
+    may load LoRA adapters beside the model (`export_adapter` writes them); without one it has the same bits. Programs
+    are planned for the instruction set that runs here, or WEFT_ISA; one in f32 is the same for all of them.
     """
+    source = _opened(model, purpose, compute, context, offline)
+    return _write(source, output, _name_of(model), adapters, shard_bytes, overwrite, tell)
+
+
+def export_adapter(
+    model: str,
+    adapter: Path,
+    output: Path,
+    *,
+    purpose: str | None = None,
+    overwrite: bool = False,
+    offline: bool | None = None,
+) -> ExportedAdapter:
+    """Write the adapter in the folder `adapter` (PEFT's or MLX's) to the file `output`.
+
+    It is for bundles of `model` that were exported with `adapters` and for this `purpose`, in any arithmetic.
+    """
+    source = _opened(model, purpose, None, None, offline)
+    _check_layers(source.checkpoint.model_type, source.prepared)
+
+    def base() -> str:
+        digest = BaseDigest()
+        for name, dtype, shape, data, constant in _tensors(source.checkpoint, [source.prepared, source.adapted]):
+            if not constant:
+                digest.add(name, dtype, shape, data)
+        return digest.finish()
+
+    return write_adapter(source.adapters, adapter, output, base, overwrite=overwrite)
+
+
+def _opened(
+    model: str, purpose: str | None, compute: str | None, context: int | None, offline: bool | None
+) -> _Encoding | _Decoding:
     if purpose not in (None, *PURPOSES):
         raise InputError("export", f"must be one of {', '.join(PURPOSES)}", field="purpose", given=purpose)
     located = locate(model, offline=offline)
@@ -70,13 +106,15 @@ def export(
     embeds = (purpose or _purpose_of(located, checkpoint)) == "embed"
     if embeds and context is not None:
         raise InputError("export", "is for models that generate text", field="context", given=context)
-    source: _Encoding | _Decoding
-    source = (
-        _Encoding(located, checkpoint, compute or "f32") if embeds else _Decoding(located, checkpoint, compute, context)
-    )
-    given = Path(located.spec)
-    name = given.resolve().name if given.exists() else located.spec  # of a path only the last part: bundles travel
-    return _write(source, output, name, shard_bytes, overwrite, tell)
+    if embeds:
+        return _Encoding(located, checkpoint, compute or "f32")
+    return _Decoding(located, checkpoint, compute, context)
+
+
+def _name_of(spec: str) -> str:
+    """Of a path only the last part: bundles travel."""
+    given = Path(spec)
+    return given.resolve().name if given.exists() else spec
 
 
 def _purpose_of(located: Located, checkpoint: Checkpoint) -> str:
@@ -104,7 +142,13 @@ class _Encoding:
             self.checkpoint, self.recipe.head(self.recipe.normalise), compute=compute, threads=1, backend="cpu"
         )
         self.prepared: Prepared = self.encoder.prepared
+        self.adapters = self.encoder.adapters
         self.compute, self.level = compute, self.encoder.info["level"]
+
+    @property
+    def adapted(self) -> Prepared:
+        """The program with adapters."""
+        return self.encoder.adapted
 
     def about(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """The part of the manifest that says how texts become vectors."""
@@ -134,7 +178,10 @@ class _Decoding:
 
     def __init__(self, located: Located, checkpoint: Checkpoint, compute: str | None, context: int | None) -> None:
         if located.adapter is not None:
-            what, advice = "adapters cannot be exported", "merge it into its model first: weft merge"
+            what = "is an adapter with its base"
+            advice = (
+                "export its base with --adapters and the adapter's folder with --adapter FOLDER --alone, or merge them"
+            )
             raise UnsupportedError("export", what, field="model", given=located.spec, advice=advice)
         quantised = any(tensor.view.dtype.quantised for tensor in checkpoint.tensors.values())
         self.compute = compute or ("int8" if quantised else "f32")
@@ -142,8 +189,14 @@ class _Decoding:
         self.decoder = Decoder(checkpoint, compute=self.compute, context=context, **options)
         self.checkpoint, self.level = checkpoint, self.decoder.backend.info["level"]
         self.prepared: Prepared = self.decoder.prepared
+        self.adapters = self.decoder.adapters
         entry = located.entry
         self.template = checkpoint.chat_template or (entry.chat_template if entry else None)
+
+    @property
+    def adapted(self) -> Prepared:
+        """The program with adapters."""
+        return self.decoder.adapted
 
     def about(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """The parts of the manifest that say how texts go on, and how conversations are written."""
@@ -183,21 +236,28 @@ def _write(
     source: _Encoding | _Decoding,
     output: Path,
     name: str,
+    adapters: bool,
     shard_bytes: int,
     overwrite: bool,
     tell: Callable[[int, int], None] | None,
 ) -> Exported:
-    prepared = source.prepared
-    _check_layers(source.checkpoint.model_type, prepared)
-    verify_program(prepared.json)  # what the host will say of it, before anything is written
+    _check_layers(source.checkpoint.model_type, source.prepared)
+    programs = {source.program: (PROGRAM, source.prepared)}
+    if adapters:
+        programs[f"{source.program}_adapted"] = (ADAPTED, source.adapted)
+    for _, prepared in programs.values():
+        verify_program(prepared.json)  # what the host will say of it, before anything is written
     with BundleFolder(output, overwrite=overwrite) as folder:
         tokenizer, about, content = tokenizers.described(source.checkpoint)
         folder.write(tokenizers.FILE, content)
-        folder.write(PROGRAM, prepared.json.encode())
+        for file, prepared in programs.values():
+            folder.write(file, prepared.json.encode())
         shards = Shards(folder.folder, shard_bytes)
-        done = 0
-        for tensor, dtype, shape, data in _tensors(source.checkpoint, prepared):
+        done, base = 0, BaseDigest()
+        for tensor, dtype, shape, data, constant in _tensors(source.checkpoint, [one for _, one in programs.values()]):
             shards.add(tensor, dtype, shape, data)
+            if adapters and not constant:
+                base.add(tensor, dtype, shape, data)
             done += memoryview(data).nbytes
             if tell is not None:
                 tell(done, max(source.checkpoint.size_bytes, done))
@@ -210,7 +270,8 @@ def _write(
             "model_type": source.checkpoint.model_type,
             "compute": source.compute,
             "planned_for": source.level,
-            "programs": {source.program: PROGRAM},
+            "programs": {program: file for program, (file, _) in programs.items()},
+            **({"adapters": {"base": base.finish()}} if adapters else {}),
             "tokenizer": about,
             **source.about(tokenizer),
             "weights": shards.tensors,
@@ -230,18 +291,22 @@ def _check_layers(model_type: str, prepared: Prepared) -> None:
         raise UnsupportedError("export", what)
 
 
-def _tensors(checkpoint: Checkpoint, prepared: Prepared) -> Iterator[tuple[str, str, tuple[int, ...], Any]]:
-    """Name, type, shape and bytes of each weight, rows in the program's order; vectors are float32."""
-    for name, shape, layout in prepared.weights:
-        constant = prepared.constants.get(name)
-        if constant is not None:
-            yield name, "f32", shape, constant
+def _tensors(
+    checkpoint: Checkpoint, programs: Sequence[Prepared]
+) -> Iterator[tuple[str, str, tuple[int, ...], Any, bool]]:
+    """Name, type, shape and bytes of each weight, rows in the program's order, and whether it is a constant, in no file
+    of the model; vectors are float32."""
+    constants = {name: data for prepared in programs for name, data in prepared.constants.items()}
+    wanted = {weight.name: weight for prepared in programs for weight in prepared.weights}
+    for name, shape, layout in wanted.values():
+        if name in constants:
+            yield name, "f32", shape, constants[name], True
             continue
         tensor = checkpoint.tensor(name, shape)
         if layout == "vector":
-            yield name, "f32", shape, tensor.numpy().astype("<f4").reshape(-1)
+            yield name, "f32", shape, tensor.numpy().astype("<f4").reshape(-1), False
             continue
         if tensor.plus_one:
             raise UnsupportedError("export", f"{name} is a matrix plus one, which no model has")
         taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])
-        yield name, taken.view.dtype.name, shape, taken.view.buffer()
+        yield name, taken.view.dtype.name, shape, taken.view.buffer(), False

@@ -97,7 +97,7 @@ class Decoder:
         self._asked_state = {"kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
-        self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
+        self.adapters = Adapters(checkpoint, self.backend, lambda: self.adapted)
         self._variants: dict[tuple[bool, bool], tuple[Prepared, Executable]] = {}
         self.picture_token = picture_token(checkpoint.config)
         self.own_adapter: str | None = None  # for requests that name none
@@ -219,7 +219,7 @@ class Decoder:
         return self._programs.executable(self._head, self._states_of(self._head))
 
     @cached_property
-    def _adapted(self) -> Prepared:
+    def adapted(self) -> Prepared:
         """The same program with adapters."""
         return self._programs.prepared(self._options, self._build, self._facts, adapters=True)
 
@@ -237,7 +237,7 @@ class Decoder:
         """The program of steps with adapters, or with vectors, or with both."""
         if (adapted, seeing) not in self._variants:
             self.ready()
-            prepared = self._seeing(adapted) if seeing else self._adapted
+            prepared = self._seeing(adapted) if seeing else self.adapted
             if seeing:
                 self._programs.load(prepared).finish()  # one constant more
             states = {**self._states_of(prepared), **(self.adapters.tables if adapted else {})}

@@ -75,7 +75,7 @@ class Encoder:
         self._programs = Programs(checkpoint, self.backend, compute=compute)
         self._prepared = self._prepare("vectors", self.build_vectors)
         self._make_tokenizer = checkpoint.tokenizer
-        self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
+        self.adapters = Adapters(checkpoint, self.backend, lambda: self.adapted)
         facts = self._prepared.facts
         self.max_tokens: int = facts["positions"]
         self.vocab_size: int = facts["vocab_size"]
@@ -134,19 +134,20 @@ class Encoder:
             if some and adapted:
                 with self.adapters.using(adapters):
                     step = self.step_of(some, adapters=adapters[chosen].tolist())
-                    found[chosen] = self._adapted_executable.run(step.arrays(self._adapted.inputs))["vectors"]
+                    found[chosen] = self._adapted_executable.run(step.arrays(self.adapted.inputs))["vectors"]
             elif some:
                 found[chosen] = self.vectors(some)
         return found
 
     @cached_property
-    def _adapted(self) -> Prepared:
+    def adapted(self) -> Prepared:
+        """The planned program that makes vectors with adapters."""
         return self._programs.prepared(("vectors", self.head), self.build_vectors, self._facts, adapters=True)
 
     @cached_property
     def _adapted_executable(self) -> Executable:
         self._loading.finish()  # most weights are shared
-        return self._programs.compile(self._adapted, self.adapters.tables)
+        return self._programs.compile(self.adapted, self.adapters.tables)
 
     def vectors(self, sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
         """One vector per sequence, float32 [len(sequences), dimension]."""

@@ -258,14 +258,20 @@ def write_safetensors(
             raise InputError("safetensors", "a tensor cannot be called '__metadata__', which the format reserves")
         if view.dtype.safetensors is None:
             raise InputError("safetensors", f"tensor {name!r} cannot be written: safetensors has no type {view.dtype}")
-    order = sorted(views, key=lambda name: name.encode())
-    order.sort(key=lambda name: _ORDER.index(str(views[name].dtype.safetensors)), reverse=True)
+    order = in_written_order(views)
     header = _header(views, order, metadata)
     with replacing(path) as out:
         out.write(struct.pack("<Q", len(header)))
         out.write(header)
         for name in order:
             out.write(views[name].bytes().data)
+
+
+def in_written_order(views: Mapping[str, TensorView]) -> list[str]:
+    """The names in the order in which a file has their data."""
+    order = sorted(views, key=lambda name: name.encode())
+    order.sort(key=lambda name: _ORDER.index(str(views[name].dtype.safetensors)), reverse=True)
+    return order
 
 
 def _header(views: Mapping[str, TensorView], order: list[str], metadata: Mapping[str, str] | None) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,33 @@ def merged(model: str, adapter: Path | None, beside: Path, type: str | None, dat
         yield str(path)
 
 
+def write_alone(
+    model: str,
+    adapter: Path | None,
+    output: Path,
+    purpose: str | None,
+    force: bool,
+    as_json: bool,
+    others: Mapping[str, object],
+) -> None:
+    """Write the adapter alone and say what was written; `others` are options that do not go with it."""
+    from weft.export import export_adapter
+
+    if adapter is None:
+        raise click.UsageError("--alone is for --adapter")
+    if given := [name for name, value in others.items() if value]:
+        raise click.UsageError(f"--alone goes without {', '.join(given)}")
+    done = export_adapter(model, adapter, output, purpose=purpose, overwrite=force)
+    if as_json:
+        fields = {"path": str(done.path), "rank": done.rank, "bytes": done.nbytes, "base": done.base}
+        screen.print_json({**fields, "sha256": done.digest})
+        return
+    screen.facts(
+        [("rank", str(done.rank)), ("MB", f"{done.nbytes / 1e6:.1f}"), ("base", done.base), ("sha256", done.digest)]
+    )
+    screen.note(f"{output} written")
+
+
 @click.command()
 @click.argument("model")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to write.")
@@ -47,6 +74,16 @@ def merged(model: str, adapter: Path | None, beside: Path, type: str | None, dat
     type=click.Path(path_type=Path),
     help="Add this LoRA adapter to the weights first, as `weft merge` does: the bundle is then a model of its own.",
 )
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="With --adapter: write the adapter alone, as one file for bundles of MODEL that have --adapters.",
+)
+@click.option(
+    "--adapters",
+    is_flag=True,
+    help="Leave room for LoRA adapters, which programs load beside the model and choose by call.",
+)
 @click.option("--type", metavar="TYPE", help="With --adapter: what changed matrices are stored as, as in `weft merge`.")
 @click.option("--data", type=click.Path(path_type=Path), help="With --adapter: rows to measure the merged model on.")
 @click.option("--context", type=click.IntRange(1), help="Longest text of a generator in tokens; default: the model's.")
@@ -59,6 +96,8 @@ def command(
     purpose: str | None,
     compute: str | None,
     adapter: Path | None,
+    alone: bool,
+    adapters: bool,
     type: str | None,
     data: Path | None,
     context: int | None,
@@ -77,12 +116,18 @@ def command(
       weft export smollm2-135m-instruct -o smol.weft
       weft export ./my-embedder -o my.weft --compute int8
       weft export smollm2-135m-instruct -o mine.weft --adapter my-lora --type q8_0
+      weft export smollm2-135m-instruct -o smol.weft --adapters
+      weft export smollm2-135m-instruct -o my-lora.safetensors --adapter my-lora --alone
     """
     from weft.cli.counting import counted
     from weft.export import export
 
     if adapter is None and (type is not None or data is not None):
         raise click.UsageError("--type and --data are for --adapter")
+    if alone:
+        others = {"--adapters": adapters, "--type": type, "--data": data, "--compute": compute, "--context": context}
+        write_alone(model, adapter, output, purpose, force, as_json, others)
+        return
     with merged(model, adapter, output.parent, type, data) as source, counted("MB") as tell:
         done = export(
             source,
@@ -90,6 +135,7 @@ def command(
             purpose=purpose,
             compute=compute,
             context=context,
+            adapters=adapters,
             shard_bytes=shard_mb << 20,
             overwrite=force,
             tell=lambda count, total: tell(count >> 20, total >> 20),

@@ -117,8 +117,22 @@ class Targets:
 
     def parts(self, file: AdapterFile) -> Mapping[PartPlace, AdapterWeights]:
         """The parts of an adapter's modules by table, packed; WeightError for what does not fit the model."""
-        modules = file.modules
-        found = [(name, self._find(name, module), module) for name, module in modules.items()]
+        found = self._found(file)
+        size = sum(view.nbytes for module in file.modules.values() for _, view in module.tensors())
+        if size > SHARE * free_memory().available_bytes:
+            raise MemoryPlanError("adapter", f"{size / 1e9:.2f} GB do not fit into free memory", advice="unload others")
+        packer = self._backend.adapter_packer()
+        for place, values in self._valued(found):
+            packer.add(place, values)
+        return packer.finish()
+
+    def values(self, file: AdapterFile) -> Iterator[tuple[PartPlace, Mapping[str, Any]]]:
+        """What `parts` packs: the place of each part, and its values as AdapterPacker.add takes them."""
+        return self._valued(self._found(file))
+
+    def _found(self, file: AdapterFile) -> list[tuple[str, list[Target], AdaptedModule]]:
+        """The modules of an adapter with what they change, checked."""
+        found = [(name, self._find(name, module), module) for name, module in file.modules.items()]
         rotation = rotation_of(self._checkpoint.config)
         if rotation is not None:  # adapters are of the model as it was
             found = [
@@ -135,15 +149,15 @@ class Targets:
                 raise UnsupportedError(
                     "adapter", f"{name[:120]} is an embedding, which cannot be adapted this way ({kind})"
                 )
-        size = sum(view.nbytes for module in modules.values() for _, view in module.tensors())
-        if size > SHARE * free_memory().available_bytes:
-            raise MemoryPlanError("adapter", f"{size / 1e9:.2f} GB do not fit into free memory", advice="unload others")
-        packer = self._backend.adapter_packer()
+        return found
+
+    def _valued(
+        self, found: list[tuple[str, list[Target], AdaptedModule]]
+    ) -> Iterator[tuple[PartPlace, Mapping[str, Any]]]:
         for name, targets, module in found:
             own = module.each()
             for target in targets:
-                packer.add(target.place, self._values(name, target, own[target.matrix if len(own) > 1 else 0]))
-        return packer.finish()
+                yield target.place, self._values(name, target, own[target.matrix if len(own) > 1 else 0])
 
     def _gain_of_norm(self, name: str) -> np.ndarray:
         """What a norm's weight was before the model was rotated."""

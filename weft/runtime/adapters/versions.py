@@ -191,6 +191,12 @@ class Adapters:
             what = f"{self.limit} adapters are already loaded, the limit"
             raise InputError("adapter", what, advice="unload one, or raise the limit")
 
+    def values(self, path: str | Path) -> Iterator[tuple[PartPlace, Mapping[str, Any]]]:
+        """The parts of the adapter in the folder `path`, checked and not loaded, for those who write them elsewhere."""
+        from weft.weights.adapters import open_adapter
+
+        return self._targets.values(open_adapter(Path(path)))
+
     def _read(self, path: str | Path) -> tuple[Mapping[PartPlace, AdapterWeights], int, bytes]:
         from weft.weights.adapters import open_adapter
 
