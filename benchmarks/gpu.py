@@ -1,7 +1,7 @@
 """Speed of a model on a GPU: tokens/s of one sequence and of many, of prompts, or texts/s of an embedder.
 
     python benchmarks/gpu.py model.gguf --device cuda --context 512 --sequences 1,32 --prompts 512,2048
-    python benchmarks/gpu.py embedder-folder --device cuda --texts 1000
+    python benchmarks/gpu.py embedder-folder --device cuda --texts 1000 --compute bf16
     python benchmarks/gpu.py model.gguf --device cuda --kernels      where the time of a step is (CUDA only)
 
 Prints one JSON line for each figure. A decoder generates greedily: what comes back of a step are its largest logits.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.backends import open_backend
 from weft.runtime import Decoder, open_checkpoint
 from weft.runtime.steps import build_step
 
@@ -70,12 +71,24 @@ def kernels(decoder, sequences, tokens, context, times=20):
     rng = np.random.default_rng(3)
     ids = [rng.integers(0, decoder.vocab_size, tokens).astype(np.int32) for _ in holdings]
     pages = [holding.row for holding in holdings]
+    step = build_step(ids, starts=[context] * sequences, asked=[1] * sequences, pages=pages)
+    launched(device, *submitted(device, lambda: decoder.run_top(step, 1)), times)
+    for holding in holdings:
+        holding.release()
+
+
+def submitted(device, work):
+    """The commands that `work` starts."""
     kept = []
     submit = device.submit
     device.submit = lambda commands: (kept.append(commands), submit(commands))[1]
-    decoder.run_top(build_step(ids, starts=[context] * sequences, asked=[1] * sequences, pages=pages), 1)
+    work()
     device.submit = submit
-    (commands,) = kept
+    return kept
+
+
+def launched(device, commands, times):
+    """Says how long each kernel of a step takes, and all of them as a graph."""
     named = {id(made.function): shader.name for shader, made in device._compiled.values()}
     found = {}
     for function, grid, threads, (pointers, _) in commands._launches:
@@ -96,17 +109,16 @@ def kernels(decoder, sequences, tokens, context, times=20):
     said("graph us", (time.perf_counter() - began) / times * 1e6, launches=len(commands._launches))
     for key, each in sorted(found.items(), key=lambda one: -sum(one[1])):
         said("kernel", statistics.median(each), name=key, count=len(each), total_us=round(sum(each), 1))
-    for holding in holdings:
-        holding.release()
 
 
-def embedding(path, device, texts):
+def embedding(path, device, texts, compute, shares):
     import weft
 
     words = "the of search model vector page token cache river green market open quiet stone garden"
     choices = words.split()
     rng = np.random.default_rng(4)
-    embedder = weft.Embedder(path, device=device)
+    backend = open_backend(device)
+    embedder = weft.Embedder(path, backend=backend, compute=compute)
     for name, longest in (("short", 12), ("mixed", 64)):
         given = [" ".join(rng.choice(choices, rng.integers(4, longest + 1))) for _ in range(texts)]
         embedder.encode(given)
@@ -115,7 +127,11 @@ def embedding(path, device, texts):
             began = time.perf_counter()
             embedder.encode(given)
             found.append(texts / (time.perf_counter() - began))
-        said(f"texts/s {name}", statistics.median(found), least=round(min(found), 1), most=round(max(found), 1))
+        least, most = round(min(found), 1), round(max(found), 1)
+        said(f"texts/s {name}", statistics.median(found), compute=compute, least=least, most=most)
+        if shares:
+            few = given[: max(1, 8192 // (longest + 2))]  # one step, whose inputs stay where they are
+            launched(backend.device, submitted(backend.device, lambda few=few: embedder.encode(few))[-1], 5)
 
 
 def numbers(text):
@@ -132,10 +148,11 @@ def main():
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--texts", type=int, default=0)
     parser.add_argument("--kv", default=None)
+    parser.add_argument("--compute", default="f32")
     parser.add_argument("--kernels", action="store_true")
     given = parser.parse_args()
     if given.texts:
-        return embedding(given.model, given.device, given.texts)
+        return embedding(given.model, given.device, given.texts, given.compute, given.kernels)
     began = time.perf_counter()
     path = Path(given.model)
     room = max([given.context + given.steps * ROUNDS + 64, *given.prompts])

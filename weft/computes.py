@@ -1,7 +1,7 @@
 """The kinds of arithmetic that a model can be loaded with: what activations are rounded to before products.
 
     f32      nothing is rounded
-    f16      half precision, where the processor multiplies it
+    f16      half precision, where the processor multiplies it; on a GPU products of halves, added up in f32
     bf16     bfloat16
     bf16x3   each number as the sum of two bfloat16 numbers, three products: near f32
     int8     rows of int8 with a scale

@@ -484,5 +484,12 @@ def matmul_half_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield (x, matrices, normal(rng, len(sizes) * 17), segments(sizes)), {}
 
 
+@matmul_half.decompose
+def matmul_half_decompose(
+    x: Any, weight: Any, bias: Any = None, starts: Any = None, *, activation: Any = "none"
+) -> Any:
+    return matmul(x, weight, bias, starts, activation=activation)
+
+
 matmul_half.no_gradient("half precision is for inference; training runs with f32 activations")
 matmul_half.tolerance(f32=2.0**-9, because="values and sums of 64 products are halves")

@@ -166,6 +166,29 @@ inline void mma_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   product(d, a, b0, b1, [](u32 bits) { return __uint_as_float(bits << 16); });
 }
 
+inline void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  u32 thread = threadIdx.x, lane = thread % 32;
+  Warp& warp = warps[thread / 32];
+  std::memcpy(warp.d[lane], d, sizeof d);
+  std::memcpy(warp.a[lane], a, sizeof a);
+  warp.b[lane][0] = b0;
+  warp.b[lane][1] = b1;
+  together(warp, [&] {
+    for (u32 row = 0; row < 16; row++) {
+      for (u32 col = 0; col < 8; col++) {
+        double sum = 0;
+        for (u32 k = 0; k < 8; k++) {
+          u32 left = warp.a[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2], right = warp.b[col * 4 + k % 4][k / 4];
+          sum += double(__uint_as_float(left & 0xffffe000u)) * __uint_as_float(right & 0xffffe000u);
+        }
+        float& to = warp.d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2];
+        to = float(to + sum);
+      }
+    }
+  });
+  std::memcpy(d, warp.d[lane], sizeof d);
+}
+
 template <class Call>
 static void run_groups(u32 across, u32 down, u32 size, Call call) {
   static Call* work;

@@ -5,7 +5,7 @@ import pytest
 import tiny
 from emulated import emulated
 
-from weft.runtime import Decoder, open_checkpoint
+from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +23,17 @@ def test_a_decoder_has_the_cpus_logits_and_the_same_bits_in_chunks(cuda, tmp_pat
     assert np.array_equal(decoder.logits(ids, chunk=18)[:18], whole[:18])
     for at in range(3):  # single tokens, of which the second and third are one graph
         assert np.array_equal(decoder.logits(ids[: at + 1], chunk=1), whole[: at + 1])
+
+
+@pytest.mark.parametrize("compute, limit", [("f32", 1e-5), ("f16", 1e-3), ("bf16", 1e-2)])
+def test_an_encoder_has_the_cpus_vectors_and_the_same_bits_in_every_batch(cuda, tmp_path, compute, limit):
+    """What is rounded for "f16" and "bf16" is what the CPU rounds, up to sums and weights of attention."""
+    checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "bert", tiny.CONFIGS["bert"]))
+    texts = [tiny.token_ids(tiny.CONFIGS["bert"], length) for length in (20, 1, 33)]
+    encoder = Encoder(checkpoint, Head("mean"), backend=cuda, compute=compute)
+    whole = encoder.vectors(texts)
+    wanted = Encoder(checkpoint, Head("mean"), backend="cpu").vectors(texts)
+    assert np.linalg.norm(whole - wanted) <= limit * np.linalg.norm(wanted)
+    assert (compute == "f32") == bool(np.linalg.norm(whole - wanted) <= 1e-5 * np.linalg.norm(wanted))
+    assert np.array_equal(encoder.vectors(texts[:1]), whole[:1])
+    assert np.array_equal(encoder.vectors(texts[2:]), whole[2:])

@@ -15,8 +15,11 @@ from weft.backends.webgpu.cuda.driver import CudaError, reason_against
 from weft.backends.webgpu.cuda.translate import translated
 from weft.backends.webgpu.launch import KERNELS
 from weft.backends.webgpu.shader import Shader
+from weft.dtype import rounded_bf16
 from weft.errors import BackendError, MemoryPlanError
 from weft.graph.single import single
+from weft.ops.matmul import round_rows
+from weft.ops.packed import wide
 from weft.ops.registry import catalogue
 from weft.ops.samples import normal, paged, segments
 from weft.ops.samples import weight as blocks
@@ -75,6 +78,71 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
     assert relative_error(whole, want) <= op.tolerance_for((x, weight, bias))
     for first, end in ((0, 1), (3, 4), (5, 9), (20, 40), (10, 60)):
         assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
+
+
+@pytest.mark.parametrize("op, kind", [("matmul_half", "f16"), ("matmul_bf16", "bf16")])
+def test_products_of_16_bits_have_the_same_bits_in_every_batch(cuda, monkeypatch, op, kind):
+    """Rounded rows, one product for each: one row, a few, and small and large tiles."""
+    rng, op = np.random.default_rng(7), catalogue()[op]
+    x, weight, bias = normal(rng, 131, 288), blocks(rng, kind, 34, 288), normal(rng, 34)
+    x[3] *= 1e6
+    rounded = {"rounded": True} if kind == "bf16" else {}
+
+    def rows(first, end, **attrs):
+        given = round_rows(x[first:end]) if kind == "bf16" else x[first:end]
+        bound = single(op, (given, weight, bias), {"activation": "gelu", **attrs})
+        return wide(cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"])
+
+    whole = rows(0, 131)
+    given = round_rows(x) if kind == "bf16" else x
+    assert relative_error(whole, op(given, weight, bias, activation="gelu")) <= op.tolerance_for((given, weight))
+    narrow = rows(0, 131, **rounded)
+    assert kind != "bf16" or np.array_equal(narrow, rounded_bf16(whole))
+    for first, end in ((3, 4), (5, 9), (20, 40), (40, 95)):
+        assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
+        assert np.array_equal(rows(first, end, **rounded), narrow[first:end]), (first, end)
+    monkeypatch.setattr(products, "PROCESSORS", 1)
+    assert np.array_equal(rows(0, 131), whole)
+    assert np.array_equal(rows(0, 131, **rounded), narrow)
+
+
+def test_what_has_no_kernel_in_16_bits_says_what_to_use(cuda):
+    rng, op = np.random.default_rng(8), catalogue()["matmul_bf16"]
+    matrices, starts = blocks(rng, "bf16", 2, 4, 32), segments([1, 2])
+    bound = single(op, (round_rows(normal(rng, 3, 32)), matrices, None, starts), {})
+    with pytest.raises(BackendError, match="mixtures"):
+        cuda.compile(bound.program, bound.weights, {})
+    bound = single(catalogue()["round_rows"], (normal(rng, 3, 32),), {"split": True})
+    with pytest.raises(BackendError, match="bf16x3"):
+        cuda.compile(bound.program, bound.weights, {})
+
+
+@pytest.mark.parametrize("name", ["round_rows", "attention_bf16", "attention_paged_bf16"])
+def test_an_op_of_16_bits_agrees_with_its_reference(cuda, name):
+    op = catalogue()[name]
+    for operands, attrs in samples_of(name):
+        types = [spec_of(value).dtype for value in operands if value is not None]
+        if cuda.supports(name, types) and not attrs.get("split"):
+            assert max(errors_of(cuda, op, operands, attrs)) <= op.tolerance_for(operands)
+
+
+@pytest.mark.parametrize("causal, window", [(False, 0), (True, 0), (False, 20)])
+def test_attention_of_a_sequence_does_not_depend_on_the_others(cuda, causal, window):
+    rng, op = np.random.default_rng(9), catalogue()["attention"]
+    lengths = [3, 70, 16, 1, 33]
+    q, k, v = (normal(rng, sum(lengths), heads, 64) for heads in (4, 2, 2))
+    attrs = {"causal": causal, "window": window, "scale": 0.125}
+
+    def result(first, sizes):
+        here = slice(first, first + sum(sizes))
+        bound = single(op, (q[here], k[here], v[here], segments(sizes)), attrs)
+        return cuda.compile(bound.program, {}, {}).run(bound.inputs)["out0"]
+
+    whole = result(0, lengths)
+    assert relative_error(whole, op(q, k, v, segments(lengths), **attrs)) <= op.tolerance_for((q, k, v))
+    for index, size in enumerate(lengths):
+        first = sum(lengths[:index])
+        assert np.array_equal(result(first, [size]), whole[first : first + size])
 
 
 @pytest.mark.parametrize("kind", FLOATS)

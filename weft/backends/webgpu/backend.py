@@ -25,6 +25,7 @@ from weft.backends.webgpu.executable import GpuExecutable
 from weft.backends.webgpu.fuse import MOST_JOINED, grouped, plain_product
 from weft.backends.webgpu.launch import supports
 from weft.backends.webgpu.layers.adapters import GpuAdapterPacker, GpuAdapterTable, table_from
+from weft.backends.webgpu.products import PRODUCTS
 from weft.backends.webgpu.shader import FOLDER
 from weft.backends.webgpu.states import (
     GpuStates,
@@ -42,7 +43,9 @@ from weft.graph.program import Program
 from weft.ops.state import AdapterArray, KvArray, SlotArray
 
 BATCH_TOKENS = 2048  # of an encoder's step
-READ_IN_ROWS = {"matmul": 1, "embedding": 1}  # ops that read a weight as it is stored, and which operand it is
+READ_IN_ROWS = dict.fromkeys(
+    (*PRODUCTS, "embedding"), 1
+)  # ops that read a weight as it is stored, and which operand it is
 
 
 class GpuBackend(Backend):
@@ -77,7 +80,7 @@ class GpuBackend(Backend):
         """ "rows" of matrices that are multiplied or looked up, in their own type, also as a "stack"; all others are
         floats."""
         kinds = {
-            str(instr.inputs[READ_IN_ROWS[instr.op]]): STACK if instr.op == "matmul" and grouped(instr) else ROWS
+            str(instr.inputs[READ_IN_ROWS[instr.op]]): STACK if instr.op in PRODUCTS and grouped(instr) else ROWS
             for instr in program.body
             if instr.op in READ_IN_ROWS
         }

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.backends.webgpu.launch import KERNELS
 from weft.backends.webgpu.memory import free_memory
 from weft.backends.webgpu.native import Dispatch, record, shader_module
 from weft.backends.webgpu.products import GPU_PRODUCTS, SOFTWARE_PRODUCTS
@@ -122,6 +123,8 @@ class Device:
     """An opened GPU. `lock` is held by whoever encodes and waits: one step at a time."""
 
     reuses = False  # whether commands can be submitted again
+    kernels = KERNELS
+    holds: tuple[str, ...] = ("f32", "i32")  # types of values
     busy = 256  # workgroups that keep a GPU busy: attention of so many queries and heads is not split
 
     def __init__(self, adapter: Adapter) -> None:
@@ -205,7 +208,7 @@ class Device:
         return launch
 
     def attention(self, call: Any) -> None:
-        """Launches of its own for attention over pages: none."""
+        """Launches of its own for attention: none."""
 
     def submit(self, commands: Any) -> None:
         self.queue.submit([commands])

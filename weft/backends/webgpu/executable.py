@@ -10,18 +10,19 @@ import numpy as np
 from weft.backends.base import Executable, TopRows, fixed
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
 from weft.backends.webgpu.fuse import Fusing, Unit, launches
-from weft.backends.webgpu.launch import BLOCKS, KERNELS, WORD, Call, Launch, bits, copy, query_heads
+from weft.backends.webgpu.launch import BLOCKS, WORD, Call, Launch, bits, copy, query_heads
 from weft.backends.webgpu.native import Dispatch
 from weft.backends.webgpu.top import WIDEST, Top, kept_for, mask_rows, mask_words, scratch_words
 from weft.errors import BackendError
 from weft.graph.plan import ALIGN
 from weft.graph.program import Instr, Program, Value, bind_sizes
+from weft.ops.packed import Packed
 from weft.ops.spec import Dim, linear
 
 BLOCK = 64  # keys
 FEW_BLOCKS = 4  # that one workgroup takes at once
 MOST_PARTS = 64 << 20  # bytes
-NUMBERS = {"f32": np.float32, "i32": np.int32}
+NUMBERS = {"f32": np.float32, "i32": np.int32, "bf16": np.uint16}
 
 
 class Step(NamedTuple):
@@ -69,8 +70,9 @@ class GpuExecutable(Executable):
         self._device = device
         self._places = Places(program)
         for value in program.values:
-            if value.kind in ("input", "output", "buffer") and value.dtype.name not in NUMBERS:
-                raise BackendError(program.name, f"{value.name} is {value.dtype}; a GPU holds f32 and i32")
+            if value.kind in ("input", "output", "buffer") and value.dtype.name not in device.holds:
+                what = f"{value.name} is {value.dtype}; this GPU backend holds {', '.join(device.holds)}"
+                raise BackendError(program.name, what, advice='use compute="f32", or the cpu backend')
         units = Fusing(program, bound).units() if device.fusing else [Unit(instr) for instr in program.body]
         heads = query_heads(program)
         self._heads = max((many for many, _ in heads), default=0)
@@ -110,8 +112,9 @@ class GpuExecutable(Executable):
             if self._places.of[source] == self._places.of[result]:
                 return []
             return list(copy(Call(instr, self._program.table, self._places.of, {})))
-        if instr.op not in KERNELS:
-            raise BackendError(self._program.name, f"the GPU backend has no {instr.op}", advice="use the cpu backend")
+        if instr.op not in self._device.kernels:
+            what = f"the {self._device.adapter.api} backend has no {instr.op}"
+            raise BackendError(self._program.name, what, advice='use compute="f32", or the cpu backend')
         scratch = Dim(*(part // WORD for part in self._places.end.coefficients))
 
         def call(one: Instr) -> Call:
@@ -266,7 +269,9 @@ class GpuExecutable(Executable):
         _, data, views = self._given
         for value, view in zip(self._program.inputs, views):
             given = inputs[value.name]
-            if (given.dtype.kind in "iu") != (view.dtype == np.int32):
+            if isinstance(given, Packed):
+                given = given.data.view(view.dtype).reshape(view.shape)
+            if (given.dtype.kind in "iu") != (view.dtype != np.float32):
                 raise BackendError(self._program.name, f"{value.name} must be {value.dtype}: got {given.dtype}")
             view[...] = given
         return data
@@ -312,7 +317,9 @@ class GpuExecutable(Executable):
             kind = np.dtype(NUMBERS[value.dtype.name])
             first = _at(self._places.of[value.name], step) - start
             size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-            found[value.name] = data[first : first + size].view(kind).reshape(shape)
+            part = data[first : first + size]
+            narrow = value.dtype.name == "bf16"
+            found[value.name] = Packed(value.dtype, shape, part) if narrow else part.view(kind).reshape(shape)
         return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.backends.base import fixed
 from weft.backends.webgpu.launch import KERNELS, WIDE_NORM, Call, Launch, count, lanes_for
-from weft.backends.webgpu.products import Norm, Rows, multiply, rows_that_norm
+from weft.backends.webgpu.products import PRODUCTS, Norm, Rows, multiply, rows_that_norm
 from weft.frozen import frozen
 from weft.graph.program import Instr, Program
 
@@ -83,12 +83,12 @@ class Fusing:
     def _join(self, index: int) -> None:
         """Products of one operand, with weights one after another in one buffer; and the gate of two of them."""
         first = self._program.body[index]
-        if first.op != "matmul" or not self._alone(first):
+        if first.op not in PRODUCTS or not self._alone(first):
             return
         group, end = [index], self._rows(first)
         for reader in self._program.readers[str(first.inputs[0])]:
             instr = self._program.body[reader]
-            if reader <= index or len(group) == MOST_JOINED or instr.op != "matmul" or not self._alone(instr):
+            if reader <= index or len(group) == MOST_JOINED or instr.op != first.op or not self._alone(instr):
                 continue
             rows, same = self._rows(instr), self._like(first, instr)
             free = self._untouched(instr.outputs, index, reader, *group)
@@ -227,20 +227,21 @@ def grouped(product: Instr) -> bool:
 
 
 def plain_product(instr: Instr) -> bool:
-    return instr.op == "matmul" and not grouped(instr)
+    return instr.op in PRODUCTS and not grouped(instr)
 
 
 def launches(unit: Unit, call: Any) -> Iterator[Launch]:
     """The dispatches of a unit; `call` makes the Call of an instruction."""
     instr = unit.instr
-    if instr.op == "matmul" and (unit.also or unit.norm):
+    if instr.op in PRODUCTS and (unit.also or unit.norm):
         yield from _product(unit, call)
     elif instr.op == "rope_write" and unit.also:
         yield from _turned(unit, call)
     elif instr.op in ("rms_norm", "add_rms_norm") and (unit.folded or unit.sum_done):
         yield from _norm(unit, call)
     else:
-        yield from KERNELS[instr.op](call(instr))
+        mine: Call = call(instr)
+        yield from mine.device.kernels[instr.op](mine)
 
 
 def _product(unit: Unit, call: Any) -> Iterator[Launch]:
@@ -249,7 +250,7 @@ def _product(unit: Unit, call: Any) -> Iterator[Launch]:
     biases = [(product.bias, product.results[0][1])]
     for one in unit.also:
         other: Call = call(one)
-        if one.op == "matmul":
+        if one.op in PRODUCTS:
             more = multiply(other)
             (before,), (after,) = product.parts, more.parts
             part = Rows(0, before.rows + after.rows, before.buffer, before.start)

@@ -26,6 +26,7 @@ LANES = 64  # of an elementwise launch
 PART = 32  # columns that a product adds up at a time; rows of weights are padded to it
 MANY = 1 << 62
 WIDE_NORM = 512  # columns of a norm from which 256 lanes take a row
+PAGED = ("attention_paged", "attention_paged_bf16")
 UNROLLED = 16  # words that attention reads at once
 WORD = 4  # bytes
 TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
@@ -203,6 +204,8 @@ def norm(call: Call) -> Iterator[Launch]:
 
 def lanes_for(op: str, cols: int) -> Defines:
     """How many lanes share a row, and how many columns each of them keeps, where the op's shader asks for it."""
+    if op in ("layer_norm", "add_layer_norm"):
+        return (("COLS", str(cols)),)
     if op not in ("rms_norm", "add_rms_norm"):
         return ()
     wide = cols >= WIDE_NORM
@@ -250,6 +253,10 @@ def embedding(call: Call) -> Iterator[Launch]:
 
 @kernel("attention")
 def attention(call: Call) -> Iterator[Launch]:
+    own = None if call.device is None else call.device.attention(call)
+    if own is not None:
+        yield from own
+        return
     tokens, heads, dim = call.shape(0)
     if dim > LARGEST_DIM:
         raise BackendError("attention", f"heads have at most {LARGEST_DIM} channels on this backend", given=dim)
@@ -363,7 +370,7 @@ def _teams(teams: int, width: int) -> Defines:
 
 def query_heads(program: Program) -> list[tuple[int, int]]:
     """Of each attention over a state, the heads of its queries and their channels."""
-    shapes = [program.table[str(instr.inputs[0])].shape for instr in program.body if instr.op == "attention_paged"]
+    shapes = [program.table[str(instr.inputs[0])].shape for instr in program.body if instr.op in PAGED]
     return [(heads, dim) for heads, dim in (fixed(shape[1:]) for shape in shapes)]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from weft.backends.webgpu.launch import MANY, PART, WIDE_NORM, Call, Defines, Form, Launch, count, kernel
 from weft.frozen import frozen
 
+PRODUCTS = {"matmul": "f32", "matmul_half": "f16", "matmul_bf16": "bf16"}  # ops, and what they compute with
+
 
 @frozen
 class Product:
@@ -98,18 +100,23 @@ class Multiply:
     norm: Norm | None = None
     groups: Groups | None = None
     scratch: Form = 0  # where memory begins that a product may use, in words
+    compute: str = "f32"  # "f16": x is rounded to halves; "bf16": x is bfloat16 where it lies
+    rounded: bool = False  # whether results are stored in bfloat16
 
     def launches(self, products: Sequence[Product]) -> Iterator[Launch]:
         defines: Defines = (("DTYPE", self.stored), ("ACTIVATION", self.activation), ("BIAS", str(len(self.bias))))
         defines += (("WHOLE", str(self.depth % PART == 0)), ("DEPTH", "depth"), ("PAIRED", str(self.paired)))
         defines += (("OUTPUTS", str(len(self.results))), ("ADD", str(self.residual is not None)))
+        if self.compute != "f32":
+            defines += (("SINGLE", "1"), ("BARE", str(self.compute == "bf16")), ("ROUNDED", str(self.rounded)))
         width = sum(size for _, size in self.results)
-        places: dict[str, Any] = {"out": self.results[0][0], "rows": self.rows, "depth": self.depth}
+        unit = 2 if self.rounded else 1  # places of results are counted in numbers
+        places: dict[str, Any] = {"out": unit * self.results[0][0], "rows": self.rows, "depth": self.depth}
         places |= {"width": width, "stride": self.stride}
         edge = 0
         for index, (place, _) in enumerate(self.results):
             if index:
-                places |= {f"edge{index}": edge, f"out{index}": place}
+                places |= {f"edge{index}": edge, f"out{index}": unit * place}
             edge += self.results[index][1]
         if self.residual is not None:
             places["residual"] = self.residual
@@ -176,4 +183,6 @@ def multiply(call: Call) -> Multiply:
         call.attrs["activation"],
         groups=Groups(call.at(3), call.shape(1)[0]) if call.given(3) else None,
         scratch=call.scratch,
+        compute=PRODUCTS[call.instr.op],
+        rounded=bool(call.attrs.get("rounded")),
     )

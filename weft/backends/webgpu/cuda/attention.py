@@ -1,4 +1,5 @@
-"""Attention over pages of halves on matrix units; with other types of keys and values the shader computes it."""
+"""Attention on matrix units: over pages of halves, and within a step. With other types of keys and values, and longer
+heads, the shaders compute it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 from weft.backends.webgpu.launch import BLOCKS, Call, Defines, Launch, paged
 
 ROWS = 16  # of a matrix product
-WARPS = 4  # of a workgroup that rotates
+WARPS = 4  # of a workgroup
+CHANNELS = 32  # that four lanes read at once
 LARGEST = 128  # channels, whose sums a warp keeps in registers
 
 
@@ -20,6 +22,39 @@ def attention(call: Call) -> Iterator[Launch] | None:
     if dict(defines)["KV"] != "f16" or dim % ROWS or dim > LARGEST or call.given(6):
         return None
     return _launches(call, tokens, heads, dim, places)
+
+
+def whole(call: Call) -> Iterator[Launch] | None:
+    """The launch of an attention within the step's own tokens, or None where the shader's is wanted."""
+    if call.shape(0)[2] > LARGEST:
+        return None
+    return within(call, {"scale": float(call.attrs["scale"])}, {"PARTS": 2})
+
+
+def within(call: Call, numbers: dict[str, float], defines: dict[str, Any]) -> Iterator[Launch]:
+    """Of an attention or one of its variants without sinks: `numbers` and `defines` say how it computes."""
+    tokens, heads, dim = call.shape(0)
+    table_at = 5 if call.instr.op == "attention" else 4
+    sinks = (call.vector(4),) if table_at == 5 and call.given(4) else ()
+    table = (call.vector(table_at), call.vector(table_at + 1)) if call.given(table_at) else ()
+    reach = call.shape(table_at + 1)[0] // 2 if table else 0
+    attrs, sequences = call.attrs, call.shape(3)[0] - 1
+    places: dict[str, Any] = {"q": call.at(0), "k": call.at(1), "v": call.at(2), "segments": call.at(3)}
+    places |= {"out": call.out(), "sequences": sequences, "heads": heads, "key_heads": call.shape(1)[1]}
+    places |= {"window": attrs.get("window", 0), "reach": reach, **numbers}
+    cap = float(attrs.get("softcap", 0.0))
+    places |= {"cap": cap} if cap else {}
+    sizes = {
+        "CAUSAL": attrs.get("causal", False),
+        "SINKS": len(sinks),
+        "TABLE": len(table),
+        "CAPPED": cap > 0,
+        "DIM": dim,
+    }
+    sizes |= {"WHOLE": dim % CHANNELS == 0, **defines}
+    given = tuple((name, str(value)) for name, value in sizes.items())
+    most = tokens + ROWS * sequences  # a tile that is not full for each sequence
+    yield Launch("attention_whole", given, places, (*sinks, *table), most, WARPS * ROWS, heads)
 
 
 def rotation(launch: Launch) -> Launch:

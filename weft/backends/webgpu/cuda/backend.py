@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
 from weft.backends.webgpu.backend import GpuBackend
 from weft.backends.webgpu.cuda.device import KERNELS, open_cuda
+from weft.backends.webgpu.cuda.narrow import supports
+from weft.dtype import DType
 
 
 class CudaBackend(GpuBackend):
@@ -18,6 +21,9 @@ class CudaBackend(GpuBackend):
     def __init__(self, index: int | None = None, device: Any = None) -> None:
         self.device: Any = open_cuda(index) if device is None else device
         self.name = "gpu-cuda"
+
+    def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
+        return supports(op, dtypes) or super().supports(op, dtypes)
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -17,12 +17,14 @@ import numpy as np
 
 from weft import flags
 from weft.backends.webgpu.cuda import driver as calls
-from weft.backends.webgpu.cuda.attention import attention, rotation
+from weft.backends.webgpu.cuda.attention import attention, rotation, whole
 from weft.backends.webgpu.cuda.driver import CudaError, Driver, arguments_of
+from weft.backends.webgpu.cuda.narrow import NARROW
 from weft.backends.webgpu.cuda.products import products_for
 from weft.backends.webgpu.cuda.translate import Kernel, translated
 from weft.backends.webgpu.device import COPIED_BYTES, COPY_ROUNDS, Adapter
-from weft.backends.webgpu.launch import Launch
+from weft.backends.webgpu.launch import KERNELS as OPS
+from weft.backends.webgpu.launch import PAGED, Launch
 from weft.backends.webgpu.memory import free_memory
 from weft.backends.webgpu.native import Dispatch
 from weft.backends.webgpu.shader import Shader, shader
@@ -106,17 +108,24 @@ class Compiled:
 class Commands:
     """The launches of a step and the copy of its results. The second time they are run they become a graph."""
 
-    def __init__(self, driver: Driver, launches: list[Any], copy: tuple[int, int, int]) -> None:
-        self._driver, self._launches, self._copy = driver, launches, copy
+    def __init__(self, driver: Driver, launches: Iterator[Any], copy: tuple[int, int, int]) -> None:
+        self._driver, self._coming, self._copy = driver, launches, copy
+        self._launches: list[Any] = []
         self._graph: Any = None
         self._times = 0
 
     def _ask(self) -> None:
-        for function, grid, threads, (pointers, _) in self._launches:
+        for function, grid, threads, (pointers, _) in self._launches or self._made():
             self._driver.launch(function, grid, threads, pointers)
         target, source, nbytes = self._copy
         if nbytes:
             self._driver.read(target, source, nbytes)
+
+    def _made(self) -> Iterator[Any]:
+        """The launches, each made while the device computes those before."""
+        for one in self._coming:
+            self._launches.append(one)
+            yield one
 
     def run(self) -> None:
         self._times += 1
@@ -137,6 +146,7 @@ class CudaDevice:
     """An opened GPU. `lock` is held by whoever starts steps and waits: one step at a time."""
 
     reuses = True  # commands can be submitted again
+    holds = ("f32", "i32", "bf16")
     busy = 512  # queries and heads
 
     def __init__(self, driver: Driver, index: int) -> None:
@@ -156,6 +166,10 @@ class CudaDevice:
         self.used_bytes = 0
         self.counters = self.buffer(4 * self.busy, "counters")  # one for queries whose attention is split, all zero
         self._compiled: dict[tuple[str, Defines], tuple[Shader, Compiled]] = {}
+
+    @property
+    def kernels(self) -> Mapping[str, Callable[..., Iterator[Launch]]]:
+        return {**OPS, **NARROW}
 
     @property
     def largest_buffer(self) -> int:
@@ -225,18 +239,21 @@ class CudaDevice:
     def encoded(
         self, dispatches: Sequence[Dispatch], arena: CudaBuffer, start: int, nbytes: int, to: CudaStaging
     ) -> Commands:
-        launches = []
-        for made, (params, buffers), place, across, down in dispatches:
-            numbers = bytes(params.kept[place : place + made.params])
-            arguments = arguments_of(numbers, [one.place for one in buffers])
-            launches.append((made.function, (across, down), made.threads, arguments))
-        return Commands(self.driver, launches, (to.place, arena.place + start, nbytes))
+        kept = {id(one): bytes(one.kept) for one in {id(params): params for _, (params, _), *_ in dispatches}.values()}
+
+        def launches() -> Iterator[Any]:
+            for made, (params, buffers), place, across, down in dispatches:
+                numbers = kept[id(params)][place : place + made.params]
+                arguments = arguments_of(numbers, [one.place for one in buffers])
+                yield made.function, (across, down), made.threads, arguments
+
+        return Commands(self.driver, launches(), (to.place, arena.place + start, nbytes))
 
     def specialised(self, launch: Launch) -> Launch:
         return rotation(launch)
 
     def attention(self, call: Any) -> Iterator[Launch] | None:
-        return attention(call)
+        return attention(call) if call.instr.op in PAGED else whole(call)
 
     def submit(self, commands: Commands) -> None:
         commands.run()

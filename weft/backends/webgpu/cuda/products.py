@@ -52,8 +52,9 @@ class Tile:
         return tuple((name, str(size)) for name, size in sizes.items())
 
 
-# Small and large ones, by the type of the weight; their lots fill at most 96 KB.
+# Small and large ones, by the type of the weight, or where numbers have one part; their lots fill at most 96 KB.
 TILES = {
+    "single": (Tile(2, 2, 2, chunks=2, ahead=2), Tile(4, 2, 4, chunks=2, ahead=2)),
     "f16": (Tile(2, 2, 2, chunks=1, ahead=3), Tile(4, 2, 4, chunks=1, ahead=3)),
     "bf16": (Tile(2, 2, 2, chunks=1, ahead=2), Tile(4, 2, 4, chunks=1, ahead=2)),
     "f32": (Tile(2, 2, 2, chunks=1, ahead=2), Tile(2, 2, 4, chunks=1, ahead=3)),
@@ -68,14 +69,16 @@ def _warps(depth: int) -> int:
 def _given(multiply: Multiply, defines: Defines) -> tuple[Defines, int, int]:
     """All definitions, the parts of a number, and columns padded."""
     bfloat = multiply.stored == "bf16"
-    return (*defines, ("BFLOAT", str(bfloat))), 3 if bfloat else 2, -(-multiply.depth // PART) * PART
+    parts = 1 if multiply.compute != "f32" else 3 if bfloat else 2
+    twos = multiply.paired or multiply.rounded
+    return (*defines, ("BFLOAT", str(bfloat)), ("TWOS", str(twos))), parts, -(-multiply.depth // PART) * PART
 
 
 def one_row(
     product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
 ) -> Iterator[Launch]:
     """The row split by every workgroup."""
-    if multiply.depth > LONGEST_ROW:
+    if multiply.depth > LONGEST_ROW or multiply.compute == "bf16":
         yield from few_rows(replace(FEW, least=product.least, most=product.most), multiply, part, places, defines)
         return
     given, parts, padded = _given(multiply, defines)
@@ -103,13 +106,17 @@ def one_row(
 
 
 def _split(product: Product, multiply: Multiply, places: dict[str, Any], defines: Defines) -> Iterator[Launch]:
-    """The parts of x, after its norm, in the scratch memory; `places` gets where they are."""
+    """The parts of x, after its norm, in the scratch memory; `places` gets where they are. Rows of bfloats stay."""
     given, parts, padded = _given(multiply, defines)
+    if multiply.compute == "bf16":
+        places |= {"split": multiply.x, "padded": padded}
+        return
     each = parts * padded // 2
     places |= {"split": multiply.scratch, "scales": linear(multiply.scratch) + multiply.rows * each, "padded": padded}
     numbers = {name: places[name] for name in ("split", "scales")}
     numbers |= {"x": multiply.x, "rows": multiply.rows}
     sizes = {"DEEP": multiply.depth, "PADDED": padded, "EACH": -(-padded // 512), "BFLOAT": dict(given)["BFLOAT"]}
+    sizes |= {"SINGLE": parts == 1}
     made = tuple((name, str(size)) for name, size in sizes.items())
     buffers: tuple[Any, ...] = ()
     if multiply.norm is not None:
@@ -165,7 +172,7 @@ def tiles(
     here = dict(places)
     yield from _split(product, multiply, here, defines)
     given, parts, _ = _given(multiply, defines)
-    small, large = TILES[multiply.stored]
+    small, large = TILES["single" if parts == 1 else multiply.stored]
     edge = large.rows * -(-PROCESSORS // -(-part.rows // large.columns))
     buffers = (*multiply.bias, part.buffer)
     for tile, least, most in ((small, product.least, edge - 1), (large, edge, product.most)):

@@ -8,6 +8,7 @@
 #include group
 #params out, rows, depth, width, stride, start, first, cols
 #include finish
+#include finish_two
 #include fragments
 #include from_split
 const LANES = {{LANES}}u;
@@ -75,25 +76,25 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       }
     }
   }
-#if PAIRED
+#if TWOS
   w_workgroupBarrier();
 #endif
   for (u32 i = 0; i < {{OWN}}u; i++) {
     u32 element = index + i * LANES, row = row0 + element / 8u, col = col0 + element % 8u;
     if (element < 128u * TALL && row < p.rows) {
       f32 value = total[i] * scale_of(row);
-#if PAIRED
+#if TWOS
       sums[element] = value;
 #else
       if (col < p.cols) finish(row, col, value);
 #endif
     }
   }
-#if PAIRED
+#if TWOS
   w_workgroupBarrier();
   for (u32 pair = index; pair < 64u * TALL; pair += LANES) {
     u32 row = row0 + pair / 4u, col = col0 + pair % 4u * 2u;
-    if (row < p.rows && col < p.cols) finish_pair(row, col, sums[2u * pair], sums[2u * pair + 1u]);
+    if (row < p.rows) finish_two(row, col, sums[2u * pair], sums[2u * pair + 1u]);
   }
 #endif
 }

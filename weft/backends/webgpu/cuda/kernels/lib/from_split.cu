@@ -1,5 +1,9 @@
-// from_split: rows of x as split_rows left them.
-#params split, scales, padded
+// from_split: rows of x as split_rows left them, or with BARE as they lie in memory, in bfloat16.
+#params split, padded
+#if BARE
+#else
+#params scales
+#endif
 
 // A lane's eight columns of 32 of rows `low` and `low` + 8 of a part; rows beyond the end are zeros.
 FN Halves halves_of(u32 row, u32 part, u32 k0, u32 t) {
@@ -23,4 +27,10 @@ FN Pairs columns_of(u32 row, u32 part, u32 k0, u32 t) {
 }
 
 // What a row's sums are multiplied by.
-FN f32 scale_of(u32 row) { return f(p.scales + row); }
+FN f32 scale_of(u32 row) {
+#if BARE
+  return 1.0;
+#else
+  return f(p.scales + row);
+#endif
+}

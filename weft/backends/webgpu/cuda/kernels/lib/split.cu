@@ -34,7 +34,10 @@ FN void split_pair(f32 first, f32 second, u32 (&parts)[PARTS]) {
   }
 #else
   parts[0] = halves(first, second);
+#if SINGLE
+#else
   vec2<f32> near = w_unpack2x16float(parts[0]);
   parts[1] = halves(first - near.x, second - near.y);
+#endif
 #endif
 }
