@@ -16,8 +16,8 @@ FLAGS = [
 
 
 @contextmanager
-def open_chromium(untested: str) -> Iterator[Any]:
-    """A browser; the test is skipped where there is none, and says what is `untested` then.
+def open_chromium(untested: str, *more: str) -> Iterator[Any]:
+    """A browser, with flags of its own; the test is skipped where there is none, and says what is `untested` then.
 
     While one is open this thread has a running event loop, which other tests must not find: fixtures of modules, not of
     sessions.
@@ -27,6 +27,6 @@ def open_chromium(untested: str) -> Iterator[Any]:
     if found is None:
         pytest.skip(f"Chromium is not installed (Debian: apt-get install chromium); {untested}")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS, *more])
         yield browser
         browser.close()

@@ -60,7 +60,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("models", "nn", "graph", "ops", "backends", "runtime", "runtime/threads", "text", "embed"),
         *("weights", "weights/names", "weights/sources", "_core"),
     ),
-    "export": ("runtime", "embed", "models", "text", "weights", "weights/sources", "_core", "__init__"),
+    "export": (
+        *("runtime", "backends", "backends/webgpu", "embed", "models", "text", "weights", "weights/sources"),
+        *("_core", "__init__"),
+    ),
     "tiny": ("autograd", "ops", "vectors", "weights", "_core"),
     "train": (
         "progress",

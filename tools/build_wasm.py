@@ -64,6 +64,9 @@ EXPORTS = (
     ),
     *("weft_tokenise", "weft_detokenise", "weft_dimension", "weft_embed", "weft_page_generate", "weft_page_chat"),
     *("weft_adapter_load_memory", "weft_adapter_info", "weft_adapter_free"),
+    # Steps that the page computes on a GPU.
+    *("weft_begin_embed", "weft_page_begin_generate", "weft_page_begin_chat", "weft_next_step", "weft_take_logits"),
+    *("weft_take_largest", "weft_finish_steps"),
 )
 # Of the threaded module: what a worker needs to join the team, and the memory that core.js makes (INITIAL_PAGES there).
 SHARED = (

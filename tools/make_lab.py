@@ -16,7 +16,10 @@ sys.path.insert(0, str(ROOT))
 from weft.export import export  # noqa: E402
 
 MODELS = {"search": ("all-MiniLM-L6-v2", "f32"), "chat": ("smollm2-135m-instruct", "int8")}
-RUNTIME = ("weft.js", "worker.js", "core.js", "loading.js", "thread.js", "weft.wasm", "weft-threads.wasm")
+RUNTIME = (
+    *("weft.js", "worker.js", "core.js", "loading.js", "thread.js", "gpu.js", "gpu-list.js", "gpu-weights.js"),
+    *("weft.wasm", "weft-threads.wasm"),
+)
 SHARD_BYTES = 32 << 20  # a browser keeps or loses whole files
 
 

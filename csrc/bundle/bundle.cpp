@@ -1,6 +1,7 @@
 #include "bundle/bundle.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "bundle/sha256.h"
 #include "core/error.h"
@@ -39,7 +40,7 @@ void check_buckets(const std::string& name, const Weight& weight, int64_t limit)
 
 }  // namespace
 
-Bundle::Bundle(std::unique_ptr<Files> files, bool check_digests)
+Bundle::Bundle(std::unique_ptr<Files> files, bool check_digests, bool with_weights)
     : files_(std::move(files)), text_(files_->open(kManifest)), manifest_([this] {
         if (text_.bytes.size() > kMaxManifest) malformed("is larger than a manifest can be");
         return json::Document(text_.text(), kManifest);
@@ -51,13 +52,18 @@ Bundle::Bundle(std::unique_ptr<Files> files, bool check_digests)
   digest_ = sha256(text_.bytes);
   const json::Value listed = root.at("files");
   if (listed.size() > kMaxFiles) malformed("lists more files than a bundle can have");
+  std::unordered_set<std::string_view> elsewhere;  // files that this host does not need
+  if (!with_weights)
+    for (const json::Value entry : root.at("weights").items()) elsewhere.insert(entry.at("file").string());
   for (const auto& [name, about] : listed.members()) {
     if (!is_plain(name)) malformed("lists a file that cannot be: " + std::string(name));
+    if (about.find("for") || elsewhere.contains(name)) continue;
     Blob blob = files_->open(std::string(name));
     if (blob.bytes.size() != as_size(about.at("bytes"), "bytes")) fail(ErrorKind::format, name, "has " + std::to_string(blob.bytes.size()) + " bytes, the manifest says " + std::to_string(about.at("bytes").integer()));
     if (check_digests && sha256(blob.bytes) != about.at("sha256").string()) fail(ErrorKind::format, name, "is damaged: its sha-256 is not that of the manifest");
     opened_.emplace(name, std::move(blob));
   }
+  if (!with_weights) return;
   for (const json::Value entry : root.at("weights").items())
     if (!tensors_.emplace(entry.at("name").string(), tensor_of(entry)).second) malformed("has two weights called " + std::string(entry.at("name").string()));
 }
@@ -115,11 +121,16 @@ std::shared_ptr<const Weight> Bundle::lay(const std::string& name, const Tensor&
   return weight;
 }
 
-Bound Bundle::bind(std::string_view name, int threads) const {
+Bound Bundle::outline(std::string_view name) const {
   const Blob text = file(manifest().at("programs").at(name).string());
   if (text.bytes.size() > kMaxProgram) malformed("names a program that is larger than one can be");
   Bound bound{read_program(text.text()), {}, {}};
   bound.limits = verify(bound.program);
+  return bound;
+}
+
+Bound Bundle::bind(std::string_view name, int threads) const {
+  Bound bound = outline(name);
   Arena arena;
   Packing packing(threads);
   for (size_t i = 0; i < bound.program.values.size(); ++i) {

@@ -35,15 +35,17 @@ struct Bound {
 
 class Bundle {
  public:
-  // `check_digests` false trusts that the files are whole; what is in them is checked in any case.
-  explicit Bundle(std::unique_ptr<Files> files, bool check_digests = true);
+  // `check_digests` false trusts that the files are whole; what is in them is checked in any case. Without weights the files
+  // that have them are not opened: nothing can be bound then.
+  explicit Bundle(std::unique_ptr<Files> files, bool check_digests = true, bool with_weights = true);
 
   json::Value manifest() const { return manifest_.root(); }
   const std::string& digest() const { return digest_; }  // of the manifest, and so of everything
 
   // The program of this name, verified, with its weights packed by `threads` threads. Those that another program has are shared
-  // with it, where it is still bound and reads them in the same form.
+  // with it, where it is still bound and reads them in the same form. The outline has none.
   Bound bind(std::string_view name, int threads) const;
+  Bound outline(std::string_view name) const;
   std::unique_ptr<text::Tokenizer> tokenizer() const;  // null where the bundle has none
   Blob file(std::string_view name) const;              // one that the manifest lists
 

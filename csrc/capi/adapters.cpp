@@ -48,9 +48,10 @@ LoadedAdapter::~LoadedAdapter() {
   room_->taken[static_cast<size_t>(index_)] = false;
 }
 
-bool Adapters::can() const { return static_cast<bool>(bundle_.manifest().find("adapters")); }
+bool Adapters::can() const { return plain_.here() && bundle_.manifest().find("adapters"); }
 
 Held Adapters::load(std::span<const std::byte> file) {
+  if (!plain_.here()) fail(ErrorKind::unsupported, "adapter", "the host computes the steps of this model, which are those without adapters; open it without step_tokens");
   if (!can()) fail(ErrorKind::unsupported, "adapter", "this bundle has no room for adapters; export the model with --adapters");
   bundle::Adapter adapter = bundle::read_adapter(file, bundle_.manifest().at("adapters").at("base").string());
   if (!adapted_) {

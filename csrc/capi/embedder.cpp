@@ -19,17 +19,18 @@ int64_t checked_tokens(json::Value about) {
 
 }  // namespace
 
-Embedder::Embedder(const bundle::Bundle& bundle, const text::Tokenizer& tokenizer, const Level& level, Pool& pool)
+Embedder::Embedder(const bundle::Bundle& bundle, const text::Tokenizer& tokenizer, const Level& level, Pool& pool, int64_t step_tokens)
     : tokenizer_(tokenizer),
-      runner_(bundle, "vectors", level, pool, std::max(kBatchTokens, checked_tokens(bundle.manifest().at("embed")))),
+      runner_(bundle, "vectors", level, pool, std::max(kBatchTokens, checked_tokens(bundle.manifest().at("embed"))), step_tokens == 0),
       adapters_(bundle, runner_, "vectors_adapted"),
       pooling_(bundle.manifest().at("embed").at("pooling").string()),
       skips_(bundle.manifest().at("embed").at("skips").boolean()),
       dimension_(runner_.columns("vectors", true)),
-      max_tokens_(checked_tokens(bundle.manifest().at("embed"))) {
+      max_tokens_(checked_tokens(bundle.manifest().at("embed"))),
+      batch_tokens_(step_tokens ? step_tokens : kBatchTokens) {
   for (const auto& [role, prompt] : bundle.manifest().at("embed").at("prompts").members()) prompts_.emplace(role, prompt.string());
   if (max_tokens_ > runner_.limits().positions) fail(ErrorKind::format, bundle::kManifest, "max_tokens is more than the model has positions");
-  runner_.start(0);
+  if (!step_tokens) runner_.start(0);
 }
 
 std::string Embedder::prompt_of(std::optional<std::string_view> role) const {
@@ -61,7 +62,7 @@ Embedder::Tokens Embedder::tokens_of(std::string_view text, size_t index, const 
   return tokens;
 }
 
-void Embedder::run(const std::vector<Tokens>& batch, const Held& adapter, float* vectors) {
+Step Embedder::step_of(const std::vector<Tokens>& batch, const Held& adapter) const {
   Step step;
   step.segments.push_back(0);
   step.spans.push_back(0);
@@ -80,31 +81,37 @@ void Embedder::run(const std::vector<Tokens>& batch, const Held& adapter, float*
   }
   step.types.assign(step.ids.size(), 0);
   step.adapters.assign(batch.size(), adapter ? adapter->index() : 0);
-  const std::vector<float> found = adapters_.runner(adapter).run(step, "vectors");
-  if (found.size() != batch.size() * static_cast<size_t>(dimension_)) fail(ErrorKind::format, bundle::kManifest, "the program pools otherwise than the manifest says");
-  std::copy(found.begin(), found.end(), vectors);
+  return step;
+}
+
+Embedder::Batches::Batches(const Embedder& embedder, std::vector<std::string_view> texts, const EmbedRules& rules)
+    : embedder_(embedder), texts_(std::move(texts)), prompt_(embedder.prompt_of(rules.role)), truncate_(rules.truncate), adapter_(rules.adapter) {}
+
+bool Embedder::Batches::next(Step& step) {
+  std::vector<Tokens> batch;
+  int64_t held = 0;
+  for (; at_ < texts_.size(); ++at_) {
+    if (!first_) first_ = embedder_.tokens_of(texts_[at_], at_, prompt_, truncate_);
+    const auto size = static_cast<int64_t>(first_->ids.size());
+    if (!batch.empty() && (held + size > embedder_.batch_tokens_ || static_cast<int64_t>(batch.size()) >= embedder_.batch_tokens_)) break;
+    batch.push_back(std::move(*first_));
+    first_.reset();
+    held += size;
+  }
+  if (batch.empty()) return false;
+  step = embedder_.step_of(batch, adapter_);
+  return true;
 }
 
 bool Embedder::embed(const std::vector<std::string_view>& texts, const EmbedRules& rules, const std::atomic<bool>& cancelled, float* vectors) {
-  const std::string prompt = prompt_of(rules.role);
-  std::vector<Tokens> batch;
-  int64_t held = 0;
-  const auto flush = [&] {
-    if (batch.empty()) return;
-    run(batch, rules.adapter, vectors);
-    vectors += batch.size() * static_cast<size_t>(dimension_);
-    batch.clear();
-    held = 0;
-  };
-  for (size_t i = 0; i < texts.size(); ++i) {
+  Runner& runner = adapters_.runner(rules.adapter);
+  Batches batches(*this, texts, rules);
+  for (Step step; batches.next(step);) {
     if (cancelled.load(std::memory_order_relaxed)) return false;
-    Tokens tokens = tokens_of(texts[i], i, prompt, rules.truncate);
-    const auto size = static_cast<int64_t>(tokens.ids.size());
-    if (held + size > kBatchTokens || static_cast<int64_t>(batch.size()) >= kBatchTokens) flush();
-    batch.push_back(std::move(tokens));
-    held += size;
+    const std::vector<float> found = runner.run(step, "vectors");
+    if (found.size() != (step.segments.size() - 1) * static_cast<size_t>(dimension_)) fail(ErrorKind::format, bundle::kManifest, "the program pools otherwise than the manifest says");
+    vectors = std::copy(found.begin(), found.end(), vectors);
   }
-  flush();
   return true;
 }
 

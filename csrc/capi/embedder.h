@@ -20,8 +20,14 @@ struct EmbedRules {
 };
 
 class Embedder {
+  struct Tokens {
+    text::Ids ids;
+    int32_t skip = 0;  // tokens of a prompt that is not pooled
+  };
+
  public:
-  Embedder(const bundle::Bundle& bundle, const text::Tokenizer& tokenizer, const Level& level, Pool& pool);
+  // `step_tokens`: 0, or that of a host that computes steps of so many tokens itself.
+  Embedder(const bundle::Bundle& bundle, const text::Tokenizer& tokenizer, const Level& level, Pool& pool, int64_t step_tokens);
 
   int64_t dimension() const { return dimension_; }
   int64_t max_tokens() const { return max_tokens_; }
@@ -30,21 +36,33 @@ class Embedder {
   bool embed(const std::vector<std::string_view>& texts, const EmbedRules& rules, const std::atomic<bool>& cancelled, float* vectors);
   Adapters& adapters() { return adapters_; }
 
- private:
-  struct Tokens {
-    text::Ids ids;
-    int32_t skip = 0;  // tokens of a prompt that is not pooled
+  // Texts as steps, in their order.
+  class Batches {
+   public:
+    Batches(const Embedder& embedder, std::vector<std::string_view> texts, const EmbedRules& rules);
+    bool next(Step& step);  // false when there are no more
+
+   private:
+    const Embedder& embedder_;
+    std::vector<std::string_view> texts_;
+    std::string prompt_;
+    bool truncate_;
+    Held adapter_;
+    size_t at_ = 0;               // the first text that no step has had
+    std::optional<Tokens> first_;  // its tokens, if they are known
   };
+
+ private:
   std::string prompt_of(std::optional<std::string_view> role) const;
   Tokens tokens_of(std::string_view text, size_t index, const std::string& prompt, bool truncate) const;
-  void run(const std::vector<Tokens>& batch, const Held& adapter, float* vectors);
+  Step step_of(const std::vector<Tokens>& batch, const Held& adapter) const;
 
   const text::Tokenizer& tokenizer_;
   Runner runner_;
   Adapters adapters_;
   std::string pooling_;
   bool skips_;
-  int64_t dimension_, max_tokens_;
+  int64_t dimension_, max_tokens_, batch_tokens_;
   std::unordered_map<std::string, std::string> prompts_;
 };
 

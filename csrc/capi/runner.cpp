@@ -28,9 +28,9 @@ struct Outputs {
 
 }  // namespace
 
-Runner::Runner(const bundle::Bundle& bundle, std::string_view name, const Level& level, Pool& pool, int64_t tokens)
-    : level_(level), pool_(pool), tokens_(tokens) {
-  bundle::Bound bound = bundle.bind(name, pool.size());
+Runner::Runner(const bundle::Bundle& bundle, std::string_view name, const Level& level, Pool& pool, int64_t tokens, bool here)
+    : level_(level), pool_(pool), tokens_(tokens), here_(here) {
+  bundle::Bound bound = here ? bundle.bind(name, pool.size()) : bundle.outline(name);
   program_ = std::move(bound.program);
   limits_ = std::move(bound.limits);
   weights_ = std::move(bound.weights);
@@ -54,7 +54,7 @@ void Runner::bind() {
 }
 
 std::unique_ptr<Runner> Runner::beside(const bundle::Bundle& bundle, std::string_view name) const {
-  auto other = std::make_unique<Runner>(bundle, name, level_, pool_, tokens_);
+  auto other = std::make_unique<Runner>(bundle, name, level_, pool_, tokens_, true);
   const bundle::Limits& own = other->limits_;
   bool fits = own.ids >= limits_.ids && own.positions >= limits_.positions && own.types >= limits_.types && own.pages == limits_.pages;
   for (const Value& value : program_.values)
@@ -109,6 +109,7 @@ std::vector<float> Runner::run(const Step& step, std::string_view output) {
     shapes[i][1] = step.page_width;
     inputs.push_back({all[i].name, DType::i32, {shapes[i], pages ? 2u : 1u}, reinterpret_cast<const std::byte*>(all[i].values.data())});
   }
+  if (!executable_) fail(ErrorKind::unsupported, "step", "the host computes the steps of this model: use weft_begin_... and weft_next_step");
   Outputs outputs;
   executable_->run(inputs, outputs.all, allocate_output, pool_);
   for (const OutputArray& one : outputs.all)

@@ -17,8 +17,9 @@ struct Step {
 
 class Runner {
  public:
-  // Binds the program `name`. Steps have at most `tokens` tokens.
-  Runner(const bundle::Bundle& bundle, std::string_view name, const Level& level, Pool& pool, int64_t tokens);
+  // Binds the program `name`. Steps have at most `tokens` tokens. Not `here`: the program is only looked at, and the host
+  // computes the steps.
+  Runner(const bundle::Bundle& bundle, std::string_view name, const Level& level, Pool& pool, int64_t tokens, bool here);
 
   // Makes the states, `pages` pages of each, and binds the executable: once, before the first run.
   void start(int64_t pages);
@@ -31,6 +32,7 @@ class Runner {
   // The output of this name, rows after rows. `limits` hold for every index of the step, which the caller guarantees.
   std::vector<float> run(const Step& step, std::string_view output);
 
+  bool here() const { return here_; }
   const bundle::Limits& limits() const { return limits_; }
   bool reads(std::string_view input) const;
   // The columns of an output whose rows are those of the step's sequences (B) or asked for (L). Throws Error(format).
@@ -48,6 +50,7 @@ class Runner {
   const Level& level_;
   Pool& pool_;
   int64_t tokens_;
+  bool here_;
   std::unique_ptr<Executable> executable_;
 };
 

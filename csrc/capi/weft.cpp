@@ -34,6 +34,9 @@ struct weft_model {
   std::unique_ptr<Pool> pool;
   std::unique_ptr<host::Embedder> embedder;
   std::unique_ptr<host::Generator> generator;
+  std::unique_ptr<host::Embedder::Batches> batches;  // steps that the host computes: of texts,
+  std::unique_ptr<host::Writing> writing;            // or of a text that is written
+  host::Step step;                                   // that it computes now
   std::string info;
   std::atomic<bool> cancelled{false};
   std::mutex turn;
@@ -134,17 +137,17 @@ std::string info_of(const weft_model& model, const Level& level) {
 
 weft_status open_model(std::unique_ptr<bundle::Files> files, const weft_options* given, weft_model** out) {
   const weft_options options = read_options<weft_options>(given, WEFT_OPTIONS_INIT, "open");
-  if (options.threads < 0 || options.context < 0) bad_input("open", "threads and context must not be negative");
+  if (options.threads < 0 || options.context < 0 || options.step_tokens < 0) bad_input("open", "threads, context and step_tokens must not be negative");
   const Level& level = level_named(options.level ? options.level : "");
   auto model = std::make_unique<weft_model>();
-  model->bundle = std::make_unique<bundle::Bundle>(std::move(files), options.trust_digests != 1);
+  model->bundle = std::make_unique<bundle::Bundle>(std::move(files), options.trust_digests != 1, options.step_tokens == 0);
   model->pool = std::make_unique<Pool>(std::min(options.threads ? options.threads : threads_here(), 64));
   model->tokenizer = model->bundle->tokenizer();
   return_freed_memory();
   if (!model->tokenizer) fail(ErrorKind::not_found, bundle::kManifest, "has no tokenizer");
   const std::string_view kind = model->bundle->manifest().at("kind").string();
-  if (kind == "encoder") model->embedder = std::make_unique<host::Embedder>(*model->bundle, *model->tokenizer, level, *model->pool);
-  else if (kind == "decoder") model->generator = std::make_unique<host::Generator>(*model->bundle, *model->tokenizer, level, *model->pool, options.context);
+  if (kind == "encoder") model->embedder = std::make_unique<host::Embedder>(*model->bundle, *model->tokenizer, level, *model->pool, options.step_tokens);
+  else if (kind == "decoder") model->generator = std::make_unique<host::Generator>(*model->bundle, *model->tokenizer, level, *model->pool, options.context, options.step_tokens);
   else fail(ErrorKind::unsupported, bundle::kManifest, "models of kind " + std::string(kind) + " are not known to this library");
   model->info = info_of(*model, level);
   if (options.log) options.log(options.user, model->info.c_str());
@@ -169,6 +172,32 @@ class Running {
   weft_model& model_;
   std::unique_lock<std::mutex> lock_;
 };
+
+std::vector<std::string_view> texts_of(const char* const* texts, size_t count) {
+  if (count && !texts) bad_input("embed", "texts must not be null");
+  std::vector<std::string_view> views;
+  for (size_t i = 0; i < count; ++i) {
+    if (!texts[i]) bad_input("embed", "text " + std::to_string(i) + " is null");
+    views.push_back(checked_text(texts[i], std::strlen(texts[i]), "embed"));
+  }
+  return views;
+}
+
+std::vector<host::Message> messages_of(const weft_message* messages, size_t count) {
+  if (!messages && count) bad_input("chat", "messages must not be null");
+  std::vector<host::Message> all;
+  for (size_t i = 0; i < count; ++i) {
+    if (!messages[i].role || !messages[i].content) bad_input("chat", "message " + std::to_string(i) + " has no role or no content");
+    all.push_back({checked_text(messages[i].role, std::strlen(messages[i].role), "chat"), checked_text(messages[i].content, std::strlen(messages[i].content), "chat")});
+  }
+  return all;
+}
+
+host::EmbedRules rules_of(const weft_embed_options& options) {
+  host::EmbedRules rules{std::nullopt, options.truncate == 1, options.adapter ? options.adapter->held : nullptr};
+  if (options.role) rules.role = options.role;
+  return rules;
+}
 
 host::Asked asked_of(const weft_generate_options* given) {
   const weft_generate_options options = read_options<weft_generate_options>(given, WEFT_GENERATE_OPTIONS_INIT, "generate");
@@ -202,6 +231,20 @@ weft_status generated(weft_model* model, const weft_generate_options* options, w
     const host::Generated done = work(*model->generator, asked, [&](int32_t id, std::string_view text) { return on_token(user, id, text.data(), text.size()) == 0; });
     if (result) *result = {done.prompt_tokens, done.tokens, static_cast<weft_finish>(done.finish)};
     return done.finish == host::Finish::cancelled ? told(WEFT_CANCELLED, "[generate] was cancelled") : WEFT_OK;
+  });
+}
+
+// What the beginnings of texts that the host computes share: `work` is given the generator, what was asked and where tokens go.
+template <class Work>
+weft_status begun(weft_model* model, const weft_generate_options* options, weft_on_token on_token, void* user, Work&& work) {
+  return guarded([&] {
+    if (!model || !on_token) bad_input("generate", "model and on_token must not be null");
+    if (!model->generator) fail(ErrorKind::unsupported, "generate", "this model does not generate text");
+    const host::Asked asked = asked_of(options);
+    const Running running(*model);
+    model->batches.reset();
+    model->writing = work(*model->generator, asked, [=](int32_t id, std::string_view text) { return on_token(user, id, text.data(), text.size()) == 0; });
+    return WEFT_OK;
   });
 }
 
@@ -300,16 +343,9 @@ weft_status weft_embed(weft_model* model, const char* const* texts, size_t count
     if (!model || (count && (!texts || !vectors))) bad_input("embed", "model, texts and vectors must not be null");
     if (!model->embedder) fail(ErrorKind::unsupported, "embed", "this model does not embed");
     const weft_embed_options options = read_options<weft_embed_options>(given, WEFT_EMBED_OPTIONS_INIT, "embed");
-    std::vector<std::string_view> views;
-    for (size_t i = 0; i < count; ++i) {
-      if (!texts[i]) bad_input("embed", "text " + std::to_string(i) + " is null");
-      views.push_back(checked_text(texts[i], std::strlen(texts[i]), "embed"));
-    }
+    const std::vector<std::string_view> views = texts_of(texts, count);
     const Running running(*model);
-    std::optional<std::string_view> role;
-    if (options.role) role = options.role;
-    const host::Held adapter = options.adapter ? options.adapter->held : nullptr;
-    if (!model->embedder->embed(views, {role, options.truncate == 1, adapter}, model->cancelled, vectors)) return told(WEFT_CANCELLED, "[embed] was cancelled");
+    if (!model->embedder->embed(views, rules_of(options), model->cancelled, vectors)) return told(WEFT_CANCELLED, "[embed] was cancelled");
     return WEFT_OK;
   });
 }
@@ -323,12 +359,83 @@ weft_status weft_generate(weft_model* model, const char* prompt, const weft_gene
 
 weft_status weft_chat(weft_model* model, const weft_message* messages, size_t count, const weft_generate_options* options, weft_on_token on_token, void* user, weft_result* result) {
   return generated(model, options, on_token, user, result, [&](host::Generator& generator, const host::Asked& asked, const host::Generator::OnToken& give) {
-    if (!messages && count) bad_input("chat", "messages must not be null");
-    std::vector<host::Message> all;
-    for (size_t i = 0; i < count; ++i) {
-      if (!messages[i].role || !messages[i].content) bad_input("chat", "message " + std::to_string(i) + " has no role or no content");
-      all.push_back({checked_text(messages[i].role, std::strlen(messages[i].role), "chat"), checked_text(messages[i].content, std::strlen(messages[i].content), "chat")});
-    }
-    return generator.chat(all, asked, model->cancelled, give);
+    return generator.chat(messages_of(messages, count), asked, model->cancelled, give);
+  });
+}
+
+weft_status weft_begin_embed(weft_model* model, const char* const* texts, size_t count, const weft_embed_options* given) {
+  return guarded([&] {
+    if (!model) bad_input("embed", "model must not be null");
+    if (!model->embedder) fail(ErrorKind::unsupported, "embed", "this model does not embed");
+    const weft_embed_options options = read_options<weft_embed_options>(given, WEFT_EMBED_OPTIONS_INIT, "embed");
+    const host::EmbedRules rules = rules_of(options);
+    const Running running(*model);
+    model->writing.reset();
+    model->embedder->adapters().runner(rules.adapter);  // refuses one of another model
+    model->batches = std::make_unique<host::Embedder::Batches>(*model->embedder, texts_of(texts, count), rules);
+    return WEFT_OK;
+  });
+}
+
+weft_status weft_begin_generate(weft_model* model, const char* prompt, const weft_generate_options* options, weft_on_token on_token, void* user) {
+  return begun(model, options, on_token, user, [&](host::Generator& generator, const host::Asked& asked, host::Generator::OnToken give) {
+    if (!prompt) bad_input("generate", "the prompt is null");
+    return generator.start(checked_text(prompt, std::strlen(prompt), "generate"), asked, std::move(give));
+  });
+}
+
+weft_status weft_begin_chat(weft_model* model, const weft_message* messages, size_t count, const weft_generate_options* options, weft_on_token on_token, void* user) {
+  return begun(model, options, on_token, user, [&](host::Generator& generator, const host::Asked& asked, host::Generator::OnToken give) {
+    return generator.start(messages_of(messages, count), asked, std::move(give));
+  });
+}
+
+weft_status weft_next_step(weft_model* model, weft_step* out) {
+  return guarded([&] {
+    if (!model || !out || out->size != sizeof(weft_step)) bad_input("step", "model and step must not be null, and a step begins with its size");
+    const Running running(*model);
+    if (!model->batches && !model->writing) bad_input("step", "nothing was begun");
+    *out = {};
+    out->size = sizeof(weft_step);
+    host::Step& step = model->step;
+    if (!(model->writing ? model->writing->next(step) : model->batches->next(step))) return WEFT_OK;
+    out->wanted = model->writing ? static_cast<weft_wanted>(model->writing->wanted()) : WEFT_WANTED_VECTORS;
+    out->tokens = step.ids.size(), out->sequences = step.segments.size() - 1, out->row_count = step.rows.size();
+    out->page_width = static_cast<size_t>(step.page_width);
+    out->ids = step.ids.data(), out->positions = step.positions.data(), out->types = step.types.data();
+    out->segments = step.segments.data(), out->spans = step.spans.empty() ? nullptr : step.spans.data();
+    out->rows = step.rows.data(), out->pages = step.pages.data();
+    return WEFT_OK;
+  });
+}
+
+weft_status weft_take_logits(weft_model* model, const float* logits, size_t count) {
+  return guarded([&] {
+    if (!model || !model->writing || (!logits && count)) bad_input("step", "model and logits must not be null, and a text must have been begun");
+    const Running running(*model);
+    std::vector<float> all(logits, logits + count);
+    model->writing->take(all);
+    return WEFT_OK;
+  });
+}
+
+weft_status weft_take_largest(weft_model* model, int32_t token) {
+  return guarded([&] {
+    if (!model || !model->writing) bad_input("step", "model must not be null, and a text must have been begun");
+    const Running running(*model);
+    model->writing->take(token);
+    return WEFT_OK;
+  });
+}
+
+weft_status weft_finish_steps(weft_model* model, weft_result* result) {
+  return guarded([&] {
+    if (!model || !model->writing) bad_input("step", "model must not be null, and a text must have been begun");
+    const Running running(*model);
+    host::Step rest;
+    const host::Generated done = model->writing->next(rest) ? model->writing->cancel() : model->writing->done();
+    model->writing.reset();
+    if (result) *result = {done.prompt_tokens, done.tokens, static_cast<weft_finish>(done.finish)};
+    return done.finish == host::Finish::cancelled ? told(WEFT_CANCELLED, "[generate] was cancelled") : WEFT_OK;
   });
 }

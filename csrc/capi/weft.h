@@ -58,9 +58,10 @@ typedef struct weft_options {
   void (*log)(void* user, const char* message); /* null: nothing is told */
   void* user;
   int32_t context;      /* tokens of a text at most, prompt and answer together; 0: 4096, or fewer if the model reads fewer */
+  int32_t step_tokens;  /* 0: weft computes steps; else the host does, of so many tokens each: see the end of this header */
 } weft_options;
 
-#define WEFT_OPTIONS_INIT {sizeof(weft_options), 0, NULL, 0, NULL, NULL, 0}
+#define WEFT_OPTIONS_INIT {sizeof(weft_options), 0, NULL, 0, NULL, NULL, 0, 0}
 
 /* Opens the bundle in `folder`. `options` may be null. */
 WEFT_API weft_status weft_open(const char* folder, const weft_options* options, weft_model** model);
@@ -165,6 +166,45 @@ typedef struct weft_message {
 WEFT_API weft_status weft_chat(weft_model* model, const weft_message* messages, size_t count,
                                const weft_generate_options* options, weft_on_token on_token, void* user,
                                weft_result* result);
+
+/* --- Steps that the host computes --- */
+
+/* A host with a device of its own, such as a browser with WebGPU, opens a model with `step_tokens`. Files with weights are
+ * not read then, and need not be given. weft makes texts into steps, the host computes them (with the launches that
+ * `weft export --gpu` writes), and weft goes on with the results. A text that is longer than `step_tokens` is embedded in one step.
+ *
+ * Begin, then call weft_next_step until `sequences` is 0. Beginning again gives up what was begun before. */
+WEFT_API weft_status weft_begin_embed(weft_model* model, const char* const* texts, size_t count,
+                                      const weft_embed_options* options); /* texts stay alive until the last step */
+WEFT_API weft_status weft_begin_generate(weft_model* model, const char* prompt, const weft_generate_options* options,
+                                         weft_on_token on_token, void* user);
+WEFT_API weft_status weft_begin_chat(weft_model* model, const weft_message* messages, size_t count,
+                                     const weft_generate_options* options, weft_on_token on_token, void* user);
+
+typedef enum weft_wanted {
+  WEFT_WANTED_NOTHING = 0, /* the state only */
+  WEFT_WANTED_LARGEST = 1, /* the token with the largest logit, of equal ones the lowest */
+  WEFT_WANTED_LOGITS = 2,
+  WEFT_WANTED_VECTORS = 3  /* one for each sequence, in the order of the texts */
+} weft_wanted;
+
+/* The inputs of a step; they live until the next call. What the program does not read is left out by the host. */
+typedef struct weft_step {
+  size_t size;
+  weft_wanted wanted;
+  size_t tokens, sequences, row_count, page_width;
+  const int32_t *ids, *positions, *types; /* [tokens] */
+  const int32_t *segments, *spans;        /* [sequences + 1]; spans of embedders only */
+  const int32_t* rows;                    /* [row_count] */
+  const int32_t* pages;                   /* [sequences, page_width] */
+} weft_step;
+
+WEFT_API weft_status weft_next_step(weft_model* model, weft_step* step);
+/* What was wanted of the last step of a text that is written: its logits (null where nothing was wanted), or the largest. */
+WEFT_API weft_status weft_take_logits(weft_model* model, const float* logits, size_t count);
+WEFT_API weft_status weft_take_largest(weft_model* model, int32_t token);
+/* Ends a text that is written, now if it has not ended. */
+WEFT_API weft_status weft_finish_steps(weft_model* model, weft_result* result);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,8 @@ Rain is expected over the hills tomorrow morning.
 The recipe needs two eggs and a cup of flour.
 Punched cards told the Jacquard loom which threads to lift.`;
 
+const deviceOf = ({ kind, name, why }) => (kind === "gpu" ? `the GPU (${name})` : `the processor (${name}; ${why})`);
+
 function say(name, text, wrong = false) {
   const state = $(`${name}-state`);
   state.textContent = text;
@@ -36,13 +38,13 @@ class Half {
         bar.value = loaded / total;
         say(this.name, `${cached ? "Reading" : "Downloading"} the model: ${megabytes(loaded)} of ${megabytes(total)}`);
       };
-      this.model = await Weft.load(`models/${this.name}/`, { ...this.options, onProgress, signal });
+      this.model = await Weft.load(`models/${this.name}/`, { ...this.options, device: $("device").value, onProgress, signal });
     } finally {
       bar.hidden = true;
     }
     const { info } = this.model, seconds = ((performance.now() - started) / 1000).toFixed(1);
     const kept = info.kept ? "" : " The browser has no room to keep it: it will be downloaded again next time.";
-    this.loaded = `${info.name} was ready after ${seconds} s.${kept}`;
+    this.loaded = `${info.name} was ready after ${seconds} s on ${deviceOf(info.device)}.${kept}`;
     say(this.name, this.loaded);
     return this.model;
   }
@@ -58,6 +60,7 @@ class Half {
       await work(() => this.load(signal), signal);
     } catch (error) {
       const ended = error.code === "cancelled" || error.code === "aborted";
+      if (error.code === "lost") this.close("");
       say(this.name, ended ? "Stopped." : error.message, !ended);
     } finally {
       this.stop = null;
@@ -66,11 +69,11 @@ class Half {
     }
   }
 
-  forget() {
+  close(said) {
     this.stop?.abort();
     this.model?.close();
     this.model = null;
-    say(this.name, "The model was deleted. It is downloaded again when you need it.");
+    say(this.name, said);
   }
 }
 
@@ -146,10 +149,14 @@ $("chat-new").addEventListener("click", () => {
   say("chat", chat.loaded ?? "");
 });
 
-$("forget").addEventListener("click", async () => {
-  search.forget();
-  chat.forget();
+const closeAll = (said) => {
+  search.close(said);
+  chat.close(said);
   vectors.clear();
+};
+$("device").addEventListener("change", () => closeAll("The model is opened there when you need it."));
+$("forget").addEventListener("click", async () => {
+  closeAll("The model was deleted. It is downloaded again when you need it.");
   await Weft.forget();
 });
 

@@ -1,9 +1,9 @@
 // offline: the page's own files, kept for times without a network. Models are kept by the runtime, by their digests.
-const CACHE = "weft-lab-1";
+const CACHE = "weft-lab-2";
 const MODULE = self.crossOriginIsolated ? "weft-threads.wasm" : "weft.wasm";
 const FILES = [
   ...["./", "lab.js", "lab.css", "icon.svg", "icon-192.png", "icon-512.png", "app.webmanifest"],
-  ...["weft.js", "worker.js", "core.js", "loading.js", "thread.js", MODULE].map((name) => `runtime/${name}`),
+  ...["weft.js", "worker.js", "core.js", "loading.js", "thread.js", "gpu.js", "gpu-list.js", "gpu-weights.js", MODULE].map((name) => `runtime/${name}`),
 ];
 
 self.addEventListener("install", (event) => {

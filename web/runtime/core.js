@@ -5,7 +5,7 @@ export const CODES = [
   "ok", "input", "too_long", "format", "unsupported", "not_found", "memory", "space", "cancelled", "internal",
 ];
 
-/** Something that weft refused or could not do. `code` is one of CODES, or "network" and "aborted" while loading. */
+/** Something that weft refused or could not do. `code` is one of CODES, "network" and "aborted" while loading, or "lost" (a GPU). */
 export class WeftError extends Error {
   constructor(code, message) {
     super(message);
@@ -15,6 +15,8 @@ export class WeftError extends Error {
 }
 
 const FINISHES = ["stop", "length", "cancelled"];
+const WANTED = ["nothing", "largest", "logits", "vectors"];
+const STEP_BYTES = 52; // of weft_step
 const INITIAL_PAGES = 256; // of the threaded module, as it was linked
 const MOST_PAGES = [65535, 32767, 16383]; // an address space that some devices do not have
 const STACK_BYTES = 1 << 20;
@@ -186,8 +188,11 @@ export class Core {
     return { at: this.take(count), count };
   }
 
-  /** Opens a bundle. `files` are of room(), or bytes, by name. */
-  open(files, { trustDigests = false, context = 0 } = {}) {
+  /**
+   * Opens a bundle. `files` are of room(), or bytes, by name. With `stepTokens` the caller computes steps, of so many tokens
+   * at most: files of weights are not needed then.
+   */
+  open(files, { trustDigests = false, context = 0, stepTokens = 0 } = {}) {
     const names = Object.keys(files), held = [], passing = [];
     try {
       const table = this.take(12 * names.length);
@@ -203,7 +208,7 @@ export class Core {
         passing.push(this.put(name));
         new Uint32Array(this.memory.buffer, table + 12 * i, 3).set([passing.at(-1), file.at, file.count]);
       });
-      const options = this.words(28, this.threads, 0, trustDigests ? 1 : 0, 0, 0, context), out = this.words(0);
+      const options = this.words(32, this.threads, 0, trustDigests ? 1 : 0, 0, 0, context, stepTokens), out = this.words(0);
       passing.push(options, out);
       this.check(this.exports.weft_open_memory(table, names.length, options, out));
       return new Model(this, new Uint32Array(this.memory.buffer, out, 1)[0], held);
@@ -257,19 +262,62 @@ export class Model {
   }
 
   /** One vector for each text, one after the other in one Float32Array. */
-  embed(texts, { role, truncate = false, adapter } = {}) {
+  embed(texts, given = {}) {
     const { core } = this, dimension = core.exports.weft_dimension(this.handle), passing = [];
     const keep = (at) => (passing.push(at), at);
     try {
-      const table = keep(core.take(4 * texts.length));
-      texts.forEach((text, i) => {
-        const at = keep(core.put(text));
-        new Uint32Array(core.memory.buffer, table + 4 * i, 1)[0] = at;
-      });
-      const options = keep(core.words(16, role === undefined ? 0 : keep(core.put(role)), truncate ? 1 : 0, handleOf(adapter)));
+      const [table, options] = this.#texts(texts, given, keep);
       const vectors = keep(core.take(4 * texts.length * dimension));
       core.check(core.exports.weft_embed(this.handle, table, texts.length, options, vectors));
       return new Float32Array(core.memory.buffer, vectors, texts.length * dimension).slice();
+    } finally {
+      core.give(...passing);
+    }
+  }
+
+  // A table of texts and weft_embed_options in memory.
+  #texts(texts, { role, truncate = false, adapter }, keep) {
+    const { core } = this, table = keep(core.take(4 * texts.length));
+    texts.forEach((text, i) => {
+      const at = keep(core.put(text));
+      new Uint32Array(core.memory.buffer, table + 4 * i, 1)[0] = at;
+    });
+    return [table, keep(core.words(16, role === undefined ? 0 : keep(core.put(role)), truncate ? 1 : 0, handleOf(adapter)))];
+  }
+
+  // The next step that the caller computes, with copies of its arrays; null at the end.
+  #next(at) {
+    const { core } = this;
+    core.bytes(at, STEP_BYTES).fill(0);
+    new Uint32Array(core.memory.buffer, at, 1)[0] = STEP_BYTES;
+    core.check(core.exports.weft_next_step(this.handle, at));
+    const [, wanted, tokens, sequences, rows, width, ...places] = new Uint32Array(core.memory.buffer, at, STEP_BYTES / 4);
+    if (!sequences) return null;
+    const [ids, positions, types, segments, spans, chosen, pages] = places;
+    const read = (from, count) => (from && count ? new Int32Array(core.memory.buffer, from, count).slice() : new Int32Array());
+    const arrays = {
+      ids: read(ids, tokens), positions: read(positions, tokens), types: read(types, tokens),
+      segments: read(segments, sequences + 1), spans: read(spans, sequences + 1),
+      rows: read(chosen, rows), pages: read(pages, sequences * width),
+    };
+    return { wanted: WANTED[wanted], tokens, sequences, rows, arrays };
+  }
+
+  /** As embed, with steps that `run(step)` computes: their vectors, or a promise of them. `onStep` is told how many are done. */
+  async embedOn(run, texts, { onStep, ...given } = {}) {
+    const { core } = this, passing = [], keep = (at) => (passing.push(at), at);
+    const dimension = core.exports.weft_dimension(this.handle), vectors = new Float32Array(texts.length * dimension);
+    try {
+      const [table, options] = this.#texts(texts, given, keep);
+      core.check(core.exports.weft_begin_embed(this.handle, table, texts.length, options));
+      const at = keep(core.take(STEP_BYTES));
+      for (let step, done = 0; (step = this.#next(at)); ) {
+        const found = await run(step);
+        if (found.length !== step.sequences * dimension) throw new WeftError("format", "[gpu.json] gives other vectors than the manifest says; export the model again");
+        vectors.set(found, done * dimension);
+        onStep?.((done += step.sequences));
+      }
+      return vectors;
     } finally {
       core.give(...passing);
     }
@@ -315,29 +363,71 @@ export class Model {
     return at;
   }
 
-  #run(call, given) {
-    const { core } = this, passing = [], keep = (at) => (passing.push(at), at);
-    let text = "", failed;
+  // What collects the text that the module gives, until `end` is called.
+  #listen(given) {
+    const { core } = this, heard = { text: "", failed: undefined };
     core.onToken = (id, piece) => {
-      text += piece;
+      heard.text += piece;
       try {
         return given.onToken?.(piece, id) === false ? 1 : 0;
       } catch (error) {
-        failed = error;
+        heard.failed = error;
         return 1;
       }
     };
-    try {
-      const result = keep(core.words(0, 0, 0));
-      const status = call(keep, this.#options(given, keep), result);
-      if (failed) throw failed;
+    heard.end = (status, result) => {
+      if (heard.failed) throw heard.failed;
       const [promptTokens, tokens, finish] = new Uint32Array(core.memory.buffer, result, 3);
       if (CODES[status] !== "cancelled") core.check(status);
-      return { text, promptTokens, tokens, finish: FINISHES[finish] };
+      return { text: heard.text, promptTokens, tokens, finish: FINISHES[finish] };
+    };
+    return heard;
+  }
+
+  #run(call, given) {
+    const { core } = this, passing = [], keep = (at) => (passing.push(at), at), heard = this.#listen(given);
+    try {
+      const result = keep(core.words(0, 0, 0));
+      return heard.end(call(keep, this.#options(given, keep), result), result);
     } finally {
       core.onToken = undefined;
       core.give(...passing);
     }
+  }
+
+  // The same, with steps that `run(step)` computes.
+  async #runOn(run, begin, given) {
+    const { core } = this, { exports } = core, passing = [], keep = (at) => (passing.push(at), at), heard = this.#listen(given);
+    let begun = false;
+    try {
+      const result = keep(core.words(0, 0, 0)), at = keep(core.take(STEP_BYTES));
+      core.check(begin(keep, this.#options(given, keep)));
+      begun = true;
+      for (let step; (step = this.#next(at)); ) this.#take(await run(step));
+      begun = false;
+      return heard.end(exports.weft_finish_steps(this.handle, result), result);
+    } finally {
+      core.onToken = undefined;
+      if (begun) exports.weft_finish_steps(this.handle, 0);
+      core.give(...passing);
+    }
+  }
+
+  // What was computed of the last step: logits, the ids of the largest, or null.
+  #take(found) {
+    const { core } = this, { weft_take_logits: logits, weft_take_largest: largest } = core.exports;
+    if (found instanceof Int32Array) return core.check(largest(this.handle, found[0]));
+    const count = found?.length ?? 0, at = count ? core.take(4 * count) : 0;
+    try {
+      if (count) new Float32Array(core.memory.buffer, at, count).set(found);
+      core.check(logits(this.handle, at, count));
+    } finally {
+      core.give(at);
+    }
+  }
+
+  #messages(messages, keep) {
+    return keep(this.core.words(...messages.flatMap(({ role, content }) => [keep(this.core.put(role)), keep(this.core.put(content))])));
   }
 
   /** Continues a prompt. `onToken(text, id)` may return false to end it. */
@@ -348,11 +438,19 @@ export class Model {
 
   /** Answers a conversation: a list of {role, content}. */
   chat(messages, given = {}) {
-    const { core } = this;
-    return this.#run((keep, options, result) => {
-      const parts = messages.flatMap(({ role, content }) => [keep(core.put(role)), keep(core.put(content))]);
-      return core.exports.weft_page_chat(this.handle, keep(core.words(...parts)), messages.length, options, result);
-    }, given);
+    const { weft_page_chat } = this.core.exports;
+    return this.#run((keep, options, result) => weft_page_chat(this.handle, this.#messages(messages, keep), messages.length, options, result), given);
+  }
+
+  /** As generate and chat, with steps that `run(step)` computes. */
+  generateOn(run, prompt, given = {}) {
+    const { weft_page_begin_generate } = this.core.exports;
+    return this.#runOn(run, (keep, options) => weft_page_begin_generate(this.handle, keep(this.core.put(prompt)), options), given);
+  }
+
+  chatOn(run, messages, given = {}) {
+    const { weft_page_begin_chat } = this.core.exports;
+    return this.#runOn(run, (keep, options) => weft_page_begin_chat(this.handle, this.#messages(messages, keep), messages.length, options), given);
   }
 
   close() {

@@ -92,17 +92,17 @@ async function digestOf(bytes) {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Reads a body into its place. False when it is longer or shorter than the place, or cut off.
-async function fill(core, place, response, tell, signal) {
+// Reads a body into `view(at, count)`, memory of `size` bytes. False when it is longer or shorter, or cut off.
+async function fill(view, size, response, tell, signal) {
   const reader = response.body.getReader();
   let at = 0;
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) return at === place.count;
+      if (done) return at === size;
       if (signal?.aborted) throw new WeftError("aborted", "[load] was cancelled");
-      if (at + value.length > place.count) return false;
-      core.bytes(place.at + at, value.length).set(value);
+      if (at + value.length > size) return false;
+      view(at, value.length).set(value);
       at += value.length;
       tell(at);
     }
@@ -115,55 +115,102 @@ async function fill(core, place, response, tell, signal) {
   }
 }
 
-/**
- * The files of the bundle at `base`, in the module's memory: {files, trustDigests, kept}. `onProgress` gets
- * {file, loaded, total, cached} in bytes.
- */
-export async function loadBundle(core, base, { onProgress = () => {}, signal, cache: wanted = true } = {}) {
-  const cache = await openCache(wanted);
-  const address = (name) => new URL(name, base.endsWith("/") ? base : `${base}/`).href;
-  const { manifest, bytes } = await readManifest(address("manifest.json"), cache, signal);
-  const total = Object.values(manifest.files).reduce((sum, file) => sum + file.bytes, 0);
+/** The bundle at `base`: its manifest is there, its files are read when they are asked for. */
+export async function findBundle(base, { signal, cache: wanted = true } = {}) {
+  const cache = await openCache(wanted), folder = base.endsWith("/") ? base : `${base}/`;
+  const { manifest, bytes } = await readManifest(new URL("manifest.json", folder).href, cache, signal);
+  return new Bundle({ folder, cache, manifest, bytes, signal });
+}
+
+class Bundle {
+  onProgress = () => {};
   // Without a secure context the browser has no digests: the module computes them itself when it opens the bundle.
-  const checks = globalThis.crypto?.subtle !== undefined;
-  const files = {}, taken = [];
-  let before = 0, kept = cache !== null;
-  try {
+  checks = globalThis.crypto?.subtle !== undefined;
+  #done = 0;
+
+  constructor(given) {
+    Object.assign(this, given, { kept: given.cache !== null });
+  }
+
+  #address(name) {
+    return new URL(name, this.folder).href;
+  }
+
+  /** The files that every host needs, those with weights among them. */
+  get names() {
+    return Object.keys(this.manifest.files).filter((name) => this.manifest.files[name].for === undefined);
+  }
+
+  hasWeights(name) {
+    return (this.manifest.weights ?? []).some(({ file }) => file === name);
+  }
+
+  /** `onProgress` gets {file, loaded, total, cached} in bytes, of the files `names`. */
+  follow(names, onProgress) {
+    const total = names.reduce((sum, name) => sum + this.manifest.files[name].bytes, 0);
+    this.onProgress = (progress) => onProgress?.({ ...progress, total });
+    this.#done = 0;
+  }
+
+  // A file into `view(at, count)`, from the cache or the network.
+  async #read(name, view) {
+    const { cache, signal, manifest, checks } = this, { bytes: size, sha256 } = manifest.files[name];
+    const key = keyOf(this.#address(name), sha256);
+    const whole = async (response, cached) => {
+      const tell = (loaded) => this.onProgress({ file: name, loaded: this.#done + loaded, cached });
+      if (!(await fill(view, size, response, tell, signal))) return false;
+      return !checks || (await digestOf(view(0, size))) === sha256;
+    };
+    const held = await cache?.match(key);
+    if (!held || !(await whole(held, true))) {
+      await cache?.delete(key);
+      const response = await ask(this.#address(name), signal), copy = cache ? response.clone() : null;
+      // A full disk, or one that the browser does not give: the model works, and is fetched again next time.
+      const keeping = copy && cache.put(key, copy).then(() => true, () => false);
+      let good = false;
+      try {
+        good = await whole(response, false);
+      } finally {
+        if (!(await keeping)) this.kept = false;
+        if (!good) await cache?.delete(key);
+      }
+      if (!good) throw new WeftError("format", `[${name}] is damaged: it is not what the manifest describes`);
+    }
+    this.#done += size;
+  }
+
+  /** The bytes of a file. */
+  async bytesOf(name) {
+    if (!Object.hasOwn(this.manifest.files, name)) throw new WeftError("format", `[manifest.json] does not list the file ${name}`);
+    const bytes = new Uint8Array(this.manifest.files[name].bytes);
+    await this.#read(name, (at, count) => bytes.subarray(at, at + count));
+    return bytes;
+  }
+
+  /** The manifest and the files `names` in the module's memory: {files, trustDigests}. */
+  async intoModule(core, names) {
+    const files = {}, taken = [];
     const place = (count) => {
       const room = core.room(count);
       taken.push(room.at);
       return room;
     };
-    files["manifest.json"] = place(bytes.length);
-    core.bytes(files["manifest.json"].at, bytes.length).set(bytes);
-    for (const [name, { bytes: size, sha256 }] of Object.entries(manifest.files)) {
-      const room = (files[name] = place(size)), key = keyOf(address(name), sha256);
-      const whole = async (response, cached) => {
-        const tell = (loaded) => onProgress({ file: name, loaded: before + loaded, total, cached });
-        if (!(await fill(core, room, response, tell, signal))) return false;
-        return !checks || (await digestOf(core.bytes(room.at, size))) === sha256;
-      };
-      const held = await cache?.match(key);
-      if (!held || !(await whole(held, true))) {
-        await cache?.delete(key);
-        const response = await ask(address(name), signal), copy = cache ? response.clone() : null;
-        // A full disk, or one that the browser does not give: the model works, and is fetched again next time.
-        const keeping = copy && cache.put(key, copy).then(() => true, () => false);
-        let good = false;
-        try {
-          good = await whole(response, false);
-        } finally {
-          if (!(await keeping)) kept = false;
-          if (!good) await cache?.delete(key);
-        }
-        if (!good) throw new WeftError("format", `[${name}] is damaged: it is not what the manifest describes`);
+    try {
+      const { at, count } = (files["manifest.json"] = place(this.bytes.length));
+      core.bytes(at, count).set(this.bytes);
+      for (const name of names) {
+        const room = (files[name] = place(this.manifest.files[name].bytes));
+        await this.#read(name, (start, length) => core.bytes(room.at + start, length));
       }
-      before += size;
+    } catch (error) {
+      core.give(...taken);
+      throw error;
     }
-    await forgetBundle(base, new Set(Object.entries(manifest.files).map(([name, file]) => keyOf(address(name), file.sha256))));
-    return { files, trustDigests: checks, kept };
-  } catch (error) {
-    core.give(...taken);
-    throw error;
+    return { files, trustDigests: this.checks };
+  }
+
+  /** Deletes what the cache has of other exports at this address. */
+  async forgetOthers() {
+    await forgetBundle(this.folder, new Set(Object.entries(this.manifest.files).map(([name, file]) => keyOf(this.#address(name), file.sha256))));
   }
 }

@@ -1,7 +1,7 @@
-/** What went wrong: the C interface's codes (csrc/capi/weft.h), and "network" and "aborted" while loading. */
+/** What went wrong: the C interface's codes (csrc/capi/weft.h), "network" and "aborted" while loading, "lost" for a GPU that is gone. */
 export type WeftErrorCode =
   | "input" | "too_long" | "format" | "unsupported" | "not_found" | "memory" | "space" | "cancelled" | "internal"
-  | "network" | "aborted";
+  | "network" | "aborted" | "lost";
 
 export class WeftError extends Error {
   readonly code: WeftErrorCode;
@@ -25,9 +25,22 @@ export interface LoadOptions {
   context?: number;
   /** Threads in an isolated page, at most 64; default: one for each core, at most 8. The number changes no result. */
   threads?: number;
+  /**
+   * Where the model runs; default: "auto", a GPU if the browser gives one that is not software and has what the model needs,
+   * else "wasm". "gpu" is an error where there is none.
+   */
+  device?: "auto" | "gpu" | "wasm";
   /** Where weft.wasm is, and weft-threads.wasm, which isolated pages take in its place; default: beside weft.js. */
   wasm?: string | URL;
   threaded?: string | URL;
+}
+
+export interface WeftDevice {
+  kind: "gpu" | "wasm";
+  /** The GPU's name, or how many threads there are. */
+  name: string;
+  /** Why it was chosen. */
+  why: string;
 }
 
 export interface WeftInfo {
@@ -51,6 +64,7 @@ export interface WeftInfo {
   /** Whether all files are in the browser's cache now. */
   kept: boolean;
   heapBytes: number;
+  device: WeftDevice;
 }
 
 /** A LoRA adapter beside a model. */
@@ -114,6 +128,7 @@ export class Weft {
   /** Deletes what the browser keeps of the bundle or the adapter at `url`, or of all of this origin. */
   static forget(url?: string | URL): Promise<void>;
   readonly info: WeftInfo;
+  readonly device: WeftDevice;
   /** A LoRA adapter from the file at `url`, which `weft export MODEL --adapter FOLDER --alone` wrote. */
   loadAdapter(url: string | URL, options?: { signal?: AbortSignal; cache?: boolean }): Promise<WeftAdapter>;
   /** One vector for each text. */

@@ -18,6 +18,8 @@ function flagOf() {
   return [shared, () => Atomics.store(shared, 0, 1)];
 }
 
+const DEVICES = ["auto", "gpu", "wasm"];
+
 const here = (name) => new URL(name, import.meta.url);
 
 // Workers share memory in isolated pages only. More than eight are seldom quicker: memory is the limit.
@@ -42,11 +44,12 @@ export class Weft {
   /** Loads the bundle at `url`, a folder that `weft export` wrote. */
   static async load(
     url,
-    { onProgress, signal, cache = true, context = 0, threads = 0, wasm = here("./weft.wasm"), threaded = here("./weft-threads.wasm") } = {},
+    { onProgress, signal, cache = true, context = 0, threads = 0, device = "auto", wasm = here("./weft.wasm"), threaded = here("./weft-threads.wasm") } = {},
   ) {
     if (!Number.isInteger(threads) || threads < 0 || threads > 64) throw new WeftError("input", `[load] threads must be 0 to 64, not ${threads}`);
+    if (!DEVICES.includes(device)) throw new WeftError("input", `[load] device must be one of ${DEVICES.join(", ")}, not ${device}`);
     const weft = new Weft();
-    const args = { url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), threaded: String(threaded), threads: teamOf(threads), cache, context };
+    const args = { device, url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), threaded: String(threaded), threads: teamOf(threads), cache, context };
     try {
       weft.info = await weft.#call("load", args, { onProgress, signal });
     } catch (error) {
@@ -54,6 +57,11 @@ export class Weft {
       throw error;
     }
     return weft;
+  }
+
+  /** Where the model runs, and why: {kind, name, why}. */
+  get device() {
+    return this.info.device;
   }
 
   /** Deletes what the browser keeps of the bundle or the adapter at `url`, or of all of this origin. Open models stay open. */

@@ -2,12 +2,14 @@
 // {id, progress}. {cancel: id} ends a call at its next step.
 
 import { Core, WeftError } from "./core.js";
-import { loadAdapter, loadBundle, loadModule } from "./loading.js";
+import { findGpu } from "./gpu.js";
+import { findBundle, loadAdapter, loadModule } from "./loading.js";
 
 const STEP_CHARACTERS = 2000; // of texts that are embedded before messages are looked at again
 const LOOK_MS = 50; // between looks at whether a text should end
+const DEFAULT_CONTEXT = 4096; // of decoders that read more: csrc/capi/generator.cpp
 const running = new Map(), adapters = new Map();
-let core, model, lastAdapter = 0;
+let core, model, runner, lastAdapter = 0, turn = Promise.resolve();
 
 // Lets messages in. A timeout would wait some milliseconds.
 const channel = new MessageChannel();
@@ -44,9 +46,12 @@ function adapterOf(number) {
 }
 
 function write(method, subject, { flag, adapter, ...options }, tell) {
-  const ended = watch(flag);
-  return model[method](subject, { ...options, adapter: adapterOf(adapter), onToken: (text, id) => (tell({ text, id }), !ended()) });
+  const ended = watch(flag), onToken = (text, id) => (tell({ text, id }), !ended());
+  const given = { ...options, adapter: adapterOf(adapter), onToken };
+  return runner ? model[`${method}On`](onGpu, subject, given) : model[method](subject, given);
 }
+
+const onGpu = (step) => runner.run(step);
 
 function stepsOf(texts) {
   const steps = [];
@@ -72,14 +77,58 @@ async function startCore({ wasm, threaded, threads, cache }, signal) {
   return Core.start(loadModule(wasm, { signal, cache }));
 }
 
+// The model on a GPU: the module makes texts into steps and chooses tokens, and has no weights.
+async function openOnGpu(bundle, found, { context, start, signal, tell }) {
+  runner = found.runner;
+  const { names } = bundle;
+  bundle.follow(names, tell);
+  core = await startCore({ ...start, threads: 1 }, signal);
+  const { files, trustDigests } = await bundle.intoModule(core, names.filter((name) => !bundle.hasWeights(name)));
+  model = core.open(files, { trustDigests, context, stepTokens: runner.stepTokens });
+  await runner.start((name) => bundle.bytesOf(name));
+  return { kind: "gpu", name: found.name, why: found.why };
+}
+
+async function openHere(bundle, why, { context, start, signal, tell }) {
+  const { names } = bundle;
+  bundle.follow(names, tell);
+  core = await startCore(start, signal);
+  const { files, trustDigests } = await bundle.intoModule(core, names);
+  model = core.open(files, { trustDigests, context });
+  return { kind: "wasm", name: `${core.threads} ${core.threads === 1 ? "thread" : "threads"}`, why };
+}
+
+// The device that was asked for; "auto" takes a GPU that has what the model needs, and says why it took none.
+async function openOn(device, bundle, given) {
+  if (device === "wasm") return openHere(bundle, "it was asked for", given);
+  if (device === "auto" && bundle.manifest.adapters) return openHere(bundle, "the bundle has room for adapters, which GPUs do not run", given);
+  const contextOf = ({ generate }) => given.context || Math.min(Number(generate?.context), DEFAULT_CONTEXT);
+  const found = await findGpu(device, bundle, { contextOf });
+  if (!found.runner) {
+    if (device === "gpu") throw new WeftError("unsupported", `[gpu] ${found.why}; load the model with device "wasm"`);
+    return openHere(bundle, found.why, given);
+  }
+  const why = device === "gpu" ? "it was asked for" : "it has all that the model needs";
+  try {
+    return await openOnGpu(bundle, { ...found, why }, given);
+  } catch (error) {
+    found.runner.close();
+    if (device === "gpu" || !["memory", "lost"].includes(error.code)) throw error;
+    model?.close();
+    model = runner = undefined;
+    return openHere(bundle, `the GPU could not hold the model: ${error.message}`, given);
+  }
+}
+
 const methods = {
-  async load({ url, cache, context, ...start }, { signal, tell }) {
-    core = await startCore({ ...start, cache }, signal);
-    const { files, trustDigests, kept } = await loadBundle(core, url, { onProgress: tell, signal, cache });
-    model = core.open(files, { trustDigests, context });
-    return { ...model.info, version: core.version, kept, heapBytes: core.heapBytes };
+  async load({ url, cache, context, device, ...start }, { signal, tell }) {
+    const bundle = await findBundle(url, { signal, cache });
+    const chosen = await openOn(device, bundle, { context, start: { ...start, cache }, signal, tell });
+    await bundle.forgetOthers();
+    return { ...model.info, version: core.version, kept: bundle.kept, heapBytes: core.heapBytes, device: chosen };
   },
   async loadAdapter({ url, cache }, { signal }) {
+    if (runner) throw new WeftError("unsupported", '[adapter] a model on a GPU takes no adapters; load it with device "wasm"');
     const adapter = model.loadAdapter(await loadAdapter(url, { signal, cache }));
     adapters.set(++lastAdapter, adapter);
     return { number: lastAdapter, info: adapter.info };
@@ -91,6 +140,13 @@ const methods = {
   async embed({ texts, role, truncate, adapter }, { signal, tell }) {
     const dimension = model.info.dimension ?? 0, vectors = new Float32Array(texts.length * dimension);
     let done = 0;
+    if (runner) {
+      const onStep = (count) => {
+        if (signal.aborted) throw new WeftError("cancelled", "[embed] was cancelled");
+        tell({ done: count, total: texts.length });
+      };
+      return model.embedOn(onGpu, texts, { role, truncate, onStep });
+    }
     for (const step of stepsOf(texts)) {
       await breath();
       if (signal.aborted) throw new WeftError("cancelled", "[embed] was cancelled");
@@ -119,7 +175,9 @@ onmessage = async ({ data }) => {
   const { id, method, args } = data, stop = new AbortController();
   running.set(id, stop);
   try {
-    const result = await methods[method](args, { signal: stop.signal, tell: (progress) => postMessage({ id, progress }) });
+    // One call at a time: while a GPU computes, messages arrive.
+    const work = () => methods[method](args, { signal: stop.signal, tell: (progress) => postMessage({ id, progress }) });
+    const result = await (turn = turn.then(work, work));
     postMessage({ id, result }, result?.buffer ? [result.buffer] : []);
   } catch (error) {
     const code = error instanceof WeftError ? error.code : stop.signal.aborted ? "aborted" : "internal";

@@ -12,6 +12,7 @@ from weft.embed.recipe import entry_of, read_recipe
 from weft.errors import InputError, UnsupportedError
 from weft.export import tokenizers
 from weft.export.adapters import BaseDigest, ExportedAdapter, write_adapter
+from weft.export.launches import LIST, list_of
 from weft.export.templates import pieces_of
 from weft.export.writing import BundleFolder, Shards
 from weft.frozen import frozen
@@ -22,6 +23,7 @@ from weft.text.chat import choose_template, render
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
+    from weft.backends import Backend
     from weft.embed.recipe import Recipe
     from weft.runtime import Checkpoint
     from weft.runtime.prepared import Prepared
@@ -53,6 +55,7 @@ def export(
     compute: str | None = None,
     context: int | None = None,
     adapters: bool = False,
+    gpu: bool | None = None,
     shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
     offline: bool | None = None,
@@ -64,10 +67,12 @@ def export(
     without it int8 for a text generator whose weights are quantised, and f32 for all others, whatever this machine
     prefers. `context` is the longest text of a generator, by default all that the model reads. With `adapters` hosts
     may load LoRA adapters beside the model (`export_adapter` writes them); without one it has the same bits. Programs
-    are planned for the instruction set that runs here, or WEFT_ISA; one in f32 is the same for all of them.
+    are planned for the instruction set that runs here, or WEFT_ISA; one in f32 is the same for all of them. `gpu` adds
+    the launches for hosts with WebGPU: None, where GPUs have all that the model needs; True is an error where they have
+    not.
     """
     source = _opened(model, purpose, compute, context, offline)
-    return _write(source, output, _name_of(model), adapters, shard_bytes, overwrite, tell)
+    return _write(source, output, _name_of(model), adapters, gpu, shard_bytes, overwrite, tell)
 
 
 def export_adapter(
@@ -150,6 +155,10 @@ class _Encoding:
         """The program with adapters."""
         return self.encoder.adapted
 
+    def prepared_on(self, backend: Backend) -> Prepared:
+        """The same program for another backend."""
+        return Encoder(self.checkpoint, self.encoder.head, threads=1, backend=backend).prepared
+
     def about(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """The part of the manifest that says how texts become vectors."""
         special = [text for text, _, is_special in tokenizer.added_tokens if is_special]
@@ -184,7 +193,7 @@ class _Decoding:
             )
             raise UnsupportedError("export", what, field="model", given=located.spec, advice=advice)
         quantised = any(tensor.view.dtype.quantised for tensor in checkpoint.tensors.values())
-        self.compute = compute or ("int8" if quantised else "f32")
+        self.compute, self.context = compute or ("int8" if quantised else "f32"), context
         options: dict[str, Any] = {"draft_head": False, "bind": False, "threads": 1, "backend": "cpu"}
         self.decoder = Decoder(checkpoint, compute=self.compute, context=context, **options)
         self.checkpoint, self.level = checkpoint, self.decoder.backend.info["level"]
@@ -197,6 +206,12 @@ class _Decoding:
     def adapted(self) -> Prepared:
         """The program with adapters."""
         return self.decoder.adapted
+
+    def prepared_on(self, backend: Backend) -> Prepared:
+        """The same program for another backend, with activations in f32."""
+        options: dict[str, Any] = {"draft_head": False, "bind": False, "threads": 1, "compute": "f32"}
+        options |= {"context": self.context, "kv_dtype": self.decoder.kv_dtype}
+        return Decoder(self.checkpoint, backend=backend, **options).prepared
 
     def about(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """The parts of the manifest that say how texts go on, and how conversations are written."""
@@ -237,6 +252,7 @@ def _write(
     output: Path,
     name: str,
     adapters: bool,
+    gpu: bool | None,
     shard_bytes: int,
     overwrite: bool,
     tell: Callable[[int, int], None] | None,
@@ -263,6 +279,11 @@ def _write(
                 tell(done, max(source.checkpoint.size_bytes, done))
         shards.finish()
         folder.files.update(shards.files)
+        launches, refused = (
+            (None, "") if gpu is False else list_of(source.prepared_on, shards.tensors, needed=gpu is True)
+        )
+        if launches is not None:
+            folder.write(LIST, launches, host="gpu")
         manifest = {
             "weft": weft.__version__,
             "kind": source.kind,
@@ -274,6 +295,8 @@ def _write(
             **({"adapters": {"base": base.finish()}} if adapters else {}),
             "tokenizer": about,
             **source.about(tokenizer),
+            "gpu": None if launches is None else {"launches": LIST},
+            **({"gpu_refused": refused} if refused else {}),
             "weights": shards.tensors,
         }
         nbytes = sum(entry["bytes"] for entry in folder.files.values())

@@ -81,10 +81,11 @@ class BundleFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def write(self, name: str, data: bytes) -> None:
-        """A file, which the manifest will list."""
+    def write(self, name: str, data: bytes, *, host: str | None = None) -> None:
+        """A file, which the manifest will list; `host` is the only kind of host that reads it."""
         self._store(name, data)
-        self.files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        about = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        self.files[name] = about if host is None else {**about, "for": host}
 
     def finish(self, manifest: Mapping[str, Any]) -> str:
         """Write the manifest and give the folder its name; the digest of the manifest, which is that of everything."""

@@ -62,6 +62,33 @@ class Places:
         self.end = linear(self.end + Dim(*(-(-max(part, 0) // ALIGN) * ALIGN for part in size.coefficients)))
 
 
+def launches_of(program: Program, places: Places, bound: Mapping[str, Any], device: Any) -> list[Launch]:
+    """The dispatches of a program whose weights and states are `bound`, in order."""
+    scratch = Dim(*(part // WORD for part in places.end.coefficients))
+
+    def call(one: Instr) -> Call:
+        return Call(one, program.table, places.of, bound, device, scratch)
+
+    found: list[Launch] = []
+    for unit in Fusing(program, bound).units() if device.fusing else [Unit(instr) for instr in program.body]:
+        instr = unit.instr
+        if instr.op == "reshape":
+            if places.of[str(instr.inputs[0])] != places.of[instr.outputs[0]]:
+                found += copy(call(instr))
+        elif instr.op not in device.kernels:
+            what = f"this GPU backend has no {instr.op}"
+            raise BackendError(program.name, what, advice='use compute="f32", or the cpu backend')
+        else:
+            found += launches(unit, call)
+    return found
+
+
+def split_of(program: Program) -> tuple[int, int]:
+    """Of attention that is split into blocks of keys: the most heads, and the most words of one block of a token."""
+    heads = query_heads(program)
+    return max((many for many, _ in heads), default=0), max((many * (dim + 2) for many, dim in heads), default=0)
+
+
 class GpuExecutable(Executable):
     """A bound program. Steps of all executables of a device take turns."""
 
@@ -73,11 +100,8 @@ class GpuExecutable(Executable):
             if value.kind in ("input", "output", "buffer") and value.dtype.name not in device.holds:
                 what = f"{value.name} is {value.dtype}; this GPU backend holds {', '.join(device.holds)}"
                 raise BackendError(program.name, what, advice='use compute="f32", or the cpu backend')
-        units = Fusing(program, bound).units() if device.fusing else [Unit(instr) for instr in program.body]
-        heads = query_heads(program)
-        self._heads = max((many for many, _ in heads), default=0)
-        self._part_words = max((many * (dim + 2) for many, dim in heads), default=0)
-        self._launches = [launch for unit in units for launch in self._launches_of(unit, bound)]
+        self._heads, self._part_words = split_of(program)
+        self._launches = launches_of(program, self._places, bound, device)
         self._pipelines = device.pipelines([(one.shader, one.defines) for one in self._launches])
         self._forms = np.zeros((len(self._launches), PARAMS_BYTES // 4, 5), np.int64)
         for at, (launch, (shader, _)) in enumerate(zip(self._launches, self._pipelines)):
@@ -104,23 +128,6 @@ class GpuExecutable(Executable):
         self._shapes: tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, int]] | None = None  # and T, B, L
         self._tops: dict[tuple[int, bool], Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
-
-    def _launches_of(self, unit: Unit, bound: Mapping[str, Any]) -> list[Launch]:
-        instr = unit.instr
-        if instr.op == "reshape":
-            source, result = str(instr.inputs[0]), instr.outputs[0]
-            if self._places.of[source] == self._places.of[result]:
-                return []
-            return list(copy(Call(instr, self._program.table, self._places.of, {})))
-        if instr.op not in self._device.kernels:
-            what = f"the {self._device.adapter.api} backend has no {instr.op}"
-            raise BackendError(self._program.name, what, advice='use compute="f32", or the cpu backend')
-        scratch = Dim(*(part // WORD for part in self._places.end.coefficients))
-
-        def call(one: Instr) -> Call:
-            return Call(one, self._program.table, self._places.of, bound, self._device, scratch)
-
-        return list(launches(unit, call))
 
     @property
     def program(self) -> Program:

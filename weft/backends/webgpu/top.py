@@ -9,8 +9,10 @@ import numpy as np
 
 from weft.backends.base import TopRows
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device
+from weft.backends.webgpu.launch import Form, Launch
 from weft.backends.webgpu.native import Dispatch
 from weft.backends.webgpu.shader import Shader
+from weft.ops.spec import Dim
 
 CHUNK = 1024  # numbers that a workgroup takes: top.wgsl
 WIDEST = 65_535  # workgroups on one axis: what every device allows
@@ -48,6 +50,18 @@ def mask_rows(masks: Sequence[np.ndarray | None], width: int) -> np.ndarray:
             row[: len(mask)] = mask
             row[len(mask) :] = 0
     return found
+
+
+def top_launches(width: int, kept: int, source: Form, scratch: Form) -> tuple[list[Launch], Form]:
+    """The passes as launches, for rows [L, width] that begin at word `source`, and the word of the last results."""
+    sizes, found = sizes_of(width, kept), []
+    for at, size in enumerate(sizes[:-1]):
+        defines = (("FIRST", str(at == 0)), ("KEEP", str(kept)), ("MASKED", "False"))
+        chunks = -(-size // CHUNK)
+        params = {"x": source, "out": scratch, "rows": Dim(L=1), "count": size, "chunks": chunks}
+        found.append(Launch("top", defines, params, (), Dim(L=chunks)))
+        source, scratch = scratch, scratch + Dim(L=2 * sizes[at + 1])
+    return found, source
 
 
 class Top:

@@ -12,7 +12,7 @@ from weft.backends.base import Loaded, Loading, Source, StoredTensor, WantedWeig
 from weft.backends.webgpu.device import Buffer, Device
 from weft.backends.webgpu.launch import PART, STORED, WORD
 from weft.backends.webgpu.products import Rows
-from weft.dtype import dtype
+from weft.dtype import DType, dtype
 from weft.errors import MemoryPlanError
 from weft.frozen import frozen
 from weft.ops.packed import Packed, pack
@@ -94,13 +94,18 @@ def _rows(value: np.ndarray | Packed) -> tuple[np.ndarray, str]:
     data = packed.data.reshape(rows, -1)
     if kind.name in CODES:
         data = _codes_first(data.reshape(rows, -1, kind.size_bytes), *CODES[kind.name])
-    wanted = max(data.shape[1], kind.nbytes(-(-cols // PART) * PART))
-    wanted = -(-wanted // ALIGNED) * ALIGNED
+    wanted = row_bytes(kind, cols)
     if data.shape[1] == wanted:
         return data, kind.name
     padded = np.zeros((rows, wanted), np.uint8)
     padded[:, : data.shape[1]] = data
     return padded, kind.name
+
+
+def row_bytes(kind: DType, cols: int) -> int:
+    """Of a row on the device."""
+    wanted = max(kind.nbytes(cols), kind.nbytes(-(-cols // PART) * PART))
+    return -(-wanted // ALIGNED) * ALIGNED
 
 
 def _codes_first(blocks: np.ndarray, scale: int, first: int, end: int) -> np.ndarray:

@@ -87,6 +87,11 @@ def write_alone(
 @click.option("--type", metavar="TYPE", help="With --adapter: what changed matrices are stored as, as in `weft merge`.")
 @click.option("--data", type=click.Path(path_type=Path), help="With --adapter: rows to measure the merged model on.")
 @click.option("--context", type=click.IntRange(1), help="Longest text of a generator in tokens; default: the model's.")
+@click.option(
+    "--gpu/--no-gpu",
+    default=None,
+    help="Add the launches for hosts with WebGPU; default: where GPUs have all that the model needs.",
+)
 @click.option("--shard-mb", type=click.IntRange(1), default=256, show_default=True, help="Largest file of weights.")
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -101,6 +106,7 @@ def command(
     type: str | None,
     data: Path | None,
     context: int | None,
+    gpu: bool | None,
     shard_mb: int,
     force: bool,
     as_json: bool,
@@ -136,6 +142,7 @@ def command(
             compute=compute,
             context=context,
             adapters=adapters,
+            gpu=gpu,
             shard_bytes=shard_mb << 20,
             overwrite=force,
             tell=lambda count, total: tell(count >> 20, total >> 20),
