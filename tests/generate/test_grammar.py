@@ -11,6 +11,7 @@ from soaking import times
 
 from weft.errors import GrammarError, InputError, UnsupportedError
 from weft.generate.grammar import Grammar, Matcher, Vocabulary
+from weft.generate.grammar.limits import LIMITS
 from weft.generate.grammar.matcher import LONGEST_RUN, Cache, Compiled
 
 TOKENIZER = ByteTokenizer()
@@ -248,10 +249,47 @@ def test_too_much_work_in_a_step_ends_the_request(vocabulary, monkeypatch):
 
 
 def take(grammar: Grammar, vocabulary: Vocabulary, tokens: bytes) -> None:
-    matcher = Compiled(grammar, vocabulary).start()
+    follow(Compiled(grammar, vocabulary), tokens)
+
+
+def follow(compiled: Compiled, tokens: bytes) -> None:
+    matcher = compiled.start()
     for token in tokens:
         matcher.mask()
         matcher.advance(token)
+
+
+def test_a_long_text_needs_no_masks_and_leaves_its_grammar_to_others(vocabulary):
+    grammar = Grammar.json_schema({"type": "string", "maxLength": 9_000})
+    ids = TOKENIZER.encode(json.dumps('\n"é' * 3_000, ensure_ascii=False))
+    compiled = grammar.compile(vocabulary)
+    assert compiled.start().allowed(ids) == len(ids)
+    matcher = compiled.start()
+    for id in ids:
+        matcher.advance(id)
+    assert matcher.accepting
+    assert compiled.start().allowed([*ids[:-1], *TOKENIZER.encode('x"')]) == len(ids) - 1
+    assert ord('"') in allowed_ids(compiled.start())
+
+
+def test_a_grammar_whose_text_reached_a_limit_is_built_anew_for_the_next(vocabulary, monkeypatch):
+    monkeypatch.setitem(LIMITS, "max_lexer_states", 500)
+    compiled = Compiled(Grammar.json_schema({"type": "string", "maxLength": 100}), vocabulary)
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="the parser failed"):
+            follow(compiled, json.dumps("a" * 90).encode())
+        assert accepts(compiled.start(), TOKENIZER.encode('"abc"'))
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (0, 1), (2, 5), (3, 3), (0, 300)])
+def test_lengths_are_those_of_characters_however_they_are_written(vocabulary, bounds):
+    least, most = bounds
+    compiled = Grammar.json_schema({"type": "string", "minLength": least, "maxLength": most}).compile(vocabulary)
+    for character in ["a", "é", "中", "😀", "\n", '"', "\\", "\u2028"]:
+        for count in {0, 1, least - 1, least, most, most + 1} - {-1}:
+            ids = TOKENIZER.encode(json.dumps(character * count, ensure_ascii=False))
+            assert accepts(compiled.start(), ids) == (least <= count <= most), (character, count)
+    assert not accepts(compiled.start(), TOKENIZER.encode('"\\u00e9"'))  # a second way to write it
 
 
 def test_logits_of_another_width_are_refused(vocabulary):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from weft.generate.grammar.spec import Grammar
     from weft.generate.grammar.vocabulary import Mask, Vocabulary
 
+# llguidance allows each mask some work, and appended tokens what that leaves: after so many bytes a mask is due.
+UNMASKED_BYTES = 512
 # The most characters of a number, and of white space between two parts of JSON; the last token may exceed it a little.
 LONGEST_RUN = 40
 
@@ -57,13 +59,19 @@ class Compiled:
         self.grammar, self.vocabulary = grammar, vocabulary
         # Measured after 60 tokens: 30 KiB for a word, 500 for a schema of five properties, 740 for twenty tools.
         self.size_bytes = (512 << 10) + 32 * len(grammar.text)
-        self._matcher = _built(grammar, vocabulary)
+        self._matcher: Any = _built(grammar, vocabulary)
 
     def start(self) -> Matcher:
         """A matcher at the beginning of a text."""
+        if self._matcher is None:
+            self._matcher = _built(self.grammar, self.vocabulary)
         marks = tuple(mark.encode() for mark in self.grammar.json_after)
         follows = self.grammar.is_json or marks
-        return Matcher(self._matcher.deep_copy(), self.vocabulary, _Json(marks=marks) if follows else None)
+        return Matcher(self._matcher.deep_copy(), self, _Json(marks=marks) if follows else None)
+
+    def failed(self) -> None:
+        """A matcher has reached a limit: its copies share a lexer, which is of no use any more. The next one is new."""
+        self._matcher = None
 
 
 def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
@@ -191,11 +199,12 @@ _OUTSIDE = b'{["-+.0123456789eE \n\r\t'  # what a value outside brackets, or the
 class Matcher:
     """The state of one text in its grammar. Every failure is a GrammarError, which ends the request."""
 
-    def __init__(self, native: Any, vocabulary: Vocabulary, json: _Json | None, past: Sequence[_Json] = ()) -> None:
-        self.vocabulary = vocabulary
-        self._native = native
+    def __init__(self, native: Any, compiled: Compiled, json: _Json | None, past: Sequence[_Json] = ()) -> None:
+        self.vocabulary = compiled.vocabulary
+        self._native, self._compiled = native, compiled
         self._json = json
         self._past = list(past)  # what was tracked before each token, for rollback
+        self._unmasked = UNMASKED_BYTES  # bytes since the last mask; matchers share what it leaves
 
     def mask(self) -> Mask:
         """The tokens that may come next, one bit each: uint32 [ceil(vocab / 32)], bit i of word w is token 32 w + i.
@@ -204,6 +213,7 @@ class Matcher:
         """
         mask = np.frombuffer(self._native.compute_bitmask(), np.uint32)
         self._check()
+        self._unmasked = 0
         mask = self._narrowed(mask[: len(self.vocabulary.spaces)])  # llguidance adds a word where 32 divides the size
         if not mask.any():
             raise GrammarError("grammar", "no token of the vocabulary can continue the text")
@@ -220,6 +230,8 @@ class Matcher:
 
     def advance(self, token: int) -> None:
         """Append a token; GrammarError if the grammar does not allow it next."""
+        if 0 <= token < self.vocabulary.size:
+            self._make_room(len(self.vocabulary.tokens[token]))
         if not 0 <= token < self.vocabulary.size or self._native.try_consume_tokens([token]) != 1:
             self._check()
             raise GrammarError("grammar", f"the grammar does not allow token {token} next")
@@ -228,8 +240,7 @@ class Matcher:
     def allowed(self, tokens: Sequence[int]) -> int:
         """How many of `tokens`, from the first on, the grammar allows next. Does not append them."""
         known = list(takewhile(lambda token: 0 <= token < self.vocabulary.size, tokens))
-        count = self._native.validate_tokens(known)
-        self._check()
+        count = self._allowed_of(known)
         if self._json is None:
             return count
         json = self._json.copy()
@@ -240,6 +251,30 @@ class Matcher:
             if json.keys.repeated:
                 return number
         return count
+
+    def _allowed_of(self, known: Sequence[int]) -> int:
+        """`allowed`, as far as the grammar says."""
+        sizes = [len(self.vocabulary.tokens[token]) for token in known]
+        if sum(sizes) <= UNMASKED_BYTES:
+            self._make_room(sum(sizes))
+            count = self._native.validate_tokens(known)
+            self._check()
+            return int(count)
+        ahead = Matcher(self._native.deep_copy(), self._compiled, None)
+        ahead._unmasked = self._unmasked
+        for number, token in enumerate(known):
+            if ahead._allowed_of([token]) == 0:
+                return number
+            ahead.advance(token)
+        return len(known)
+
+    def _make_room(self, size: int) -> None:
+        """Let llguidance append `size` more bytes."""
+        self._unmasked += size
+        if self._unmasked > UNMASKED_BYTES and not self._native.is_stopped():
+            self._native.compute_bitmask()
+            self._check()
+            self._unmasked = size
 
     def forced(self) -> tuple[int, ...]:
         """The tokens of the text that must come next, as the tokenizer would encode it; often none.
@@ -261,7 +296,9 @@ class Matcher:
     def fork(self) -> Matcher:
         """An independent copy of this matcher."""
         json = None if self._json is None else self._json.copy()
-        return Matcher(self._native.deep_copy(), self.vocabulary, json, self._past)
+        made = Matcher(self._native.deep_copy(), self._compiled, json, self._past)
+        made._unmasked = self._unmasked
+        return made
 
     @property
     def accepting(self) -> bool:
@@ -280,6 +317,7 @@ class Matcher:
     def _check(self) -> None:
         if self._native.is_error():
             text = " ".join(self._native.get_error().split())[:300]
+            self._compiled.failed()
             raise GrammarError("grammar", f"the parser failed: {text}")
 
     def _note(self, token: int) -> None:
