@@ -234,6 +234,58 @@ def test_labels_are_learnt_with_the_prompt_that_the_teacher_read(taught, tmp_pat
         distill.train("lora", taught[0], [{"text": "a", "label": "red"}], steps=1)
 
 
+def learnt(run) -> list[tuple[str, str]]:
+    """Of each lesson all of its text, and what of it is learnt."""
+    tokenizer, found = run.base.tokenizer, []
+    for lesson in run.data.lessons:
+        shares = np.asarray(lesson.shares)
+        found.append(
+            tuple(tokenizer.decode(lesson.ids[rows].tolist(), skip_special=False) for rows in (shares >= 0, shares > 0))
+        )
+    return found
+
+
+def test_a_student_with_a_chat_template_learns_conversations_as_it_will_read_them(tmp_path):
+    from weft.generate import load
+
+    base = write_chat_model(tmp_path / "chat.gguf")
+    (tmp_path / "answers.jsonl").write_text('{"text": "a", "completion": "one"}\n{"text": "b", "completion": "two"}\n')
+    prompting = distill.Prompting("say {text}", system="Be brief.")
+    teacher = f"file:{tmp_path / 'answers.jsonl'}"
+    done = distill.label([{"text": "a"}, {"text": "b"}], teacher, tmp_path / "out", prompting=prompting)
+    assert done.labelled == 2
+    run = distill.train("lora", base, tmp_path / "out", steps=1, threads=1)
+    model = load(str(base))
+    asked = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"say {one}"}] for one in "ab"]
+    prompts = [model.tokenizer.decode(list(model.chat_ids(one)), skip_special=False) for one in asked]
+    for (whole, mine), prompt, said in zip(learnt(run), prompts, ("one", "two"), strict=True):
+        assert mine.startswith(said) and whole.startswith(prompt + mine)
+    plain = distill.train("lora", base, tmp_path / "out", chat=False, steps=1, threads=1)
+    assert [whole.startswith(f"say {one}") for (whole, _), one in zip(learnt(plain), "ab")] == [True, True]
+    same = distill.train("lora", base, tmp_path / "out", chat=True, valid=tmp_path / "out", steps=1, threads=1)
+    assert learnt(same) == learnt(run) and len(same.valid.lessons) == 2
+
+
+def test_a_student_of_a_server_learns_its_words_in_the_chat_template(tmp_path):
+    base = write_chat_model(tmp_path / "chat.gguf")
+    said = [[" ", -0.1, [[" ", -0.1], ["x", -3.0]]], ["r", -0.2, [["r", -0.2], ["q", -2.0]]]]
+    rows = [{"prompt": "red 1 is", "completion": " r.", "logprobs": said}]
+    (lesson,) = distill.train("logits", base, rows, steps=1, threads=1).data.lessons
+    (spoken,) = distill.train("lora", base, rows, steps=1, threads=1).data.lessons
+    begin = int(np.flatnonzero(lesson.shares)[0])
+    assert lesson.ids[: len(spoken.ids)].tolist() == spoken.ids[: len(lesson.ids)].tolist()
+    assert bytes(lesson.ids[begin : begin + 2].tolist()) == b" r"
+    assert lesson.words[begin].tolist() == [ord(" "), ord("x")] and lesson.words[begin + 1].tolist() == [114, 113]
+
+
+def test_a_template_that_is_missing_or_not_for_the_student_is_an_error(taught, labelled):
+    rows = [{"prompt": "a", "completion": "b"}]
+    with pytest.raises(InputError, match="lora and logits"):
+        distill.train("classifier", taught[0], labelled, chat=True)
+    with pytest.raises(UnsupportedError, match="no chat template"):
+        distill.train("lora", taught[0], rows, chat=True, steps=1)
+
+
 def test_the_command_trains_and_goes_on(taught, labelled, tmp_path):
     given = [str(taught[0]), str(labelled), "--rank", "2", "--steps", "2", "--threads", "1"]
     for student, more in (("lora", []), ("logits", ["--temperature", "3", "--soft", "0.9"])):

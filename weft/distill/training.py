@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +16,75 @@ from weft.train.data.rows import Data, Row, read_rows
 STUDENTS = ("lora", "logits", "classifier")
 
 
-def train(student: str, model: str | os.PathLike[str], data: Data, **options: Any) -> Any:
+def train(student: str, model: str | os.PathLike[str], data: Data, *, chat: bool | None = None, **options: Any) -> Any:
     """Train a student of `model` on the folder that `label` has written, on a file of rows, or on rows.
 
     "lora" learns what the teacher said and "logits" its likeliest words too (`temperature`, `soft`): both are trainings
-    as `weft.train.lora` gives, to iterate over, with its options. "classifier" trains a head on the embedder `model`,
-    with the teacher's probabilities where rows have them, and is done when it returns; it takes the options of
-    `weft.classify.train_classifier`.
+    as `weft.train.lora` gives, to iterate over, with its options. With `chat` a prompt and its completion are a
+    conversation, which the model's chat template writes; None does so for a model that has one. "classifier" trains a
+    head on the embedder `model`, with the teacher's probabilities where rows have them, and is done when it returns; it
+    takes the options of `weft.classify.train_classifier`.
     """
     rows = labelled_rows(data)
-    if "valid" in options and not isinstance(options["valid"], float):
-        options["valid"] = None if options["valid"] is None else labelled_rows(options["valid"])
-    if student == "lora":
-        from weft.train import lora
-
-        if options.get("valid") is not None and not isinstance(options["valid"], float):
-            options["valid"] = said_rows(options["valid"])
-        return lora(model, said_rows(rows), **options)
-    if student == "logits":
-        from weft.distill.logits import logits
-
-        return logits(model, rows, **options)
+    if options.get("valid") is not None and not isinstance(options["valid"], float):
+        options["valid"] = labelled_rows(options["valid"])
+    if student not in STUDENTS:
+        raise InputError("distill", f"must be one of {', '.join(STUDENTS)}", field="student", given=student)
     if student == "classifier":
         from weft.classify import train_classifier
 
+        if chat is not None:
+            raise InputError("distill", "is for students that write: lora and logits", field="chat", given=chat)
         return train_classifier(model, rows, **{"soft": True, **options})
-    raise InputError("distill", f"must be one of {', '.join(STUDENTS)}", field="student", given=student)
+    from weft.distill.logits import logits
+    from weft.train import lora
+
+    chat = _has_template(model) if chat is None else chat
+    rows = said_rows(rows, chat=chat)
+    if options.get("valid") is not None and not isinstance(options["valid"], float):
+        options["valid"] = said_rows(options["valid"], chat=chat)
+    return (lora if student == "lora" else logits)(model, rows, **options)
 
 
-def said_rows(data: Data) -> Data:
-    """Rows whose answer is a label, as the prompt that the teacher read and the label: what an adapter learns."""
+def _has_template(model: str | os.PathLike[str]) -> bool:
+    from weft.runtime import open_checkpoint
+    from weft.weights.sources import locate
+
+    located = locate(os.fspath(model)).alone("train")
+    return bool(open_checkpoint(located.path).chat_template or (located.entry and located.entry.chat_template))
+
+
+def said_rows(data: Data, *, chat: bool = False) -> Data:
+    """Rows as an adapter learns them. A label is the completion of the prompt that the teacher read; with `chat` a
+    prompt and its completion are messages, after the system message of the labelling."""
     rows = list(read_rows(data))
-    if not any(_only_label(row) for row in rows):
+    labels = any(_only_label(row) for row in rows)
+    if not labels and not chat:
         return data
     prompting = _prompting(data)
-    made = []
-    for row in rows:
-        if not _only_label(row):
-            raise row.fault("has no label, and other rows have")
-        if prompting is None:
-            advice = "name the folder of the labelling, which knows the prompt; or train a classifier on the labels"
-            raise row.fault("has a label, and no prompt that it is the answer to", advice=advice)
-        made.append({"prompt": prompting.text(row), "completion": row.fields["label"]})
-    return made
+    made = [_completed(row, prompting) if labels else row.fields for row in rows]
+    return [_spoken(fields, prompting) for fields in made] if chat else made
+
+
+def _completed(row: Row, prompting: Prompting | None) -> Mapping[str, Any]:
+    """A row with a label as the prompt that the teacher read and its answer."""
+    if not _only_label(row):
+        raise row.fault("has no label, and other rows have")
+    if prompting is None:
+        advice = "name the folder of the labelling, which knows the prompt; or train a classifier on the labels"
+        raise row.fault("has a label, and no prompt that it is the answer to", advice=advice)
+    return {"prompt": prompting.text(row), "completion": row.fields["label"]}
+
+
+def _spoken(fields: Mapping[str, Any], prompting: Prompting | None) -> Mapping[str, Any]:
+    """A prompt and its completion as messages. A local teacher's ids are those of its own template already."""
+    asked, said = fields.get("prompt"), fields.get("completion")
+    if not isinstance(asked, str) or not isinstance(said, str) or not said or "teacher" in fields:
+        return fields
+    system = [{"role": "system", "content": prompting.system}] if prompting is not None and prompting.system else []
+    messages = [*system, {"role": "user", "content": asked}, {"role": "assistant", "content": said}]
+    rest = {name: value for name, value in fields.items() if name not in ("prompt", "completion")}
+    return {**rest, "messages": messages}
 
 
 def _only_label(row: Row) -> bool:

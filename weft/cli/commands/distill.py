@@ -144,6 +144,9 @@ def label(data: Path, dry_run: bool, as_json: bool, **given: Any) -> None:
         raise KeyboardInterrupt
 
 
+CHAT = "Write prompts and answers with the model's chat template (default: if it has one)."
+
+
 @command.group("train")
 def students() -> None:
     """Train a student on what a teacher said.
@@ -162,11 +165,13 @@ def students() -> None:
 @students.command("lora")
 @training.training_options(("error", "cut", "split", "drop"))
 @click.option("--dropout", type=float, help="Part of each adapter's inputs that a step leaves out (default: 0).")
+@click.option("--chat/--no-chat", default=None, help=CHAT)
 def taught_lora(**given: Any) -> None:
     """Train an adapter of MODEL on the teacher's answers.
 
-    The answers are learnt as `weft train lora` learns completions and messages. Where the teacher chose from labels,
-    the prompt that it read and the label are learnt. Ctrl-C saves the run; --resume goes on.
+    The answers are learnt as `weft train lora` learns messages: in the model's own chat template, if it has one, and
+    as plain completions otherwise. Where the teacher chose from labels, the prompt that it read and the label are
+    learnt. Ctrl-C saves the run; --resume goes on.
 
     \b
     Examples:
@@ -180,6 +185,7 @@ def taught_lora(**given: Any) -> None:
 @training.training_options(("error", "cut", "split", "drop"))
 @click.option("--temperature", type=float, help="Of both distributions; more counts unlikely words more (default: 2).")
 @click.option("--soft", type=float, help="Weight of the teacher's distribution, 0 to 1 (default: 0.5).")
+@click.option("--chat/--no-chat", default=None, help=CHAT)
 def taught_logits(**given: Any) -> None:
     """Train an adapter of MODEL on the teacher's likeliest words.
 
