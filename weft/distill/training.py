@@ -38,20 +38,13 @@ def train(student: str, model: str | os.PathLike[str], data: Data, *, chat: bool
         return train_classifier(model, rows, **{"soft": True, **options})
     from weft.distill.logits import logits
     from weft.train import lora
+    from weft.train.training import has_chat_template
 
-    chat = _has_template(model) if chat is None else chat
+    chat = has_chat_template(model) if chat is None else chat
     rows = said_rows(rows, chat=chat)
     if options.get("valid") is not None and not isinstance(options["valid"], float):
         options["valid"] = said_rows(options["valid"], chat=chat)
     return (lora if student == "lora" else logits)(model, rows, **options)
-
-
-def _has_template(model: str | os.PathLike[str]) -> bool:
-    from weft.runtime import open_checkpoint
-    from weft.weights.sources import locate
-
-    located = locate(os.fspath(model)).alone("train")
-    return bool(open_checkpoint(located.path).chat_template or (located.entry and located.entry.chat_template))
 
 
 def said_rows(data: Data, *, chat: bool = False) -> Data:

@@ -33,6 +33,7 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     from weft.text.chat import Template
     from weft.text.tokenizer import Tokenizer
+    from weft.weights.sources import Located
 
 RUNS: dict[str, type[Run]] = {"lora": Run, "dpo": PreferenceRun, "logits": Run}
 SAVE_EVERY_S = 60.0
@@ -64,7 +65,7 @@ class Base:
         with checkpoint.naming():
             config: Any = read_config(model_module(checkpoint.model_type).Config, checkpoint.config)
         tokenizer = checkpoint.tokenizer()
-        template = checkpoint.chat_template or (located.entry.chat_template if located.entry else None)
+        template = _template(located, checkpoint)
         stated = checkpoint.generation.get("eos_token_id", checkpoint.config.get("eos_token_id"))
         ends = [tokenizer.eos_id, *(stated if isinstance(stated, list) else [stated])]
         end = next((id for id in ends if type(id) is int), None)
@@ -74,6 +75,16 @@ class Base:
     def encoder(self, loss: str | None) -> Encoder:
         """How rows become ids for this model."""
         return Encoder(self.tokenizer, self.template, self.end, loss)
+
+
+def has_chat_template(model: str | os.PathLike[str]) -> bool:
+    """Whether a model's files say how conversations with it are written."""
+    located = locate(os.fspath(model)).alone("train")
+    return _template(located, open_checkpoint(located.path)) is not None
+
+
+def _template(located: Located, checkpoint: Checkpoint) -> Template | None:
+    return checkpoint.chat_template or (located.entry.chat_template if located.entry else None)
 
 
 class Training(kept.Keeping):
