@@ -25,12 +25,18 @@ WEFT_INLINE f32x16 silu_slope(f32x16 x) {
   return s * fma(x, splat(1.0f) - s, splat(1.0f));
 }
 
+WEFT_INLINE f32x16 quick_gelu_slope(f32x16 x) {
+  const f32x16 wide = splat(1.702f) * x, s = sigmoid(wide);
+  return s * fma(wide, splat(1.0f) - s, splat(1.0f));
+}
+
 template <Activation kind>
 WEFT_INLINE f32x16 slope(f32x16 x) {
   const f32x16 one = splat(1.0f);
   if constexpr (kind == Activation::gelu) return gelu_slope(x);
   if constexpr (kind == Activation::gelu_tanh) return gelu_tanh_slope(x);
   if constexpr (kind == Activation::silu) return silu_slope(x);
+  if constexpr (kind == Activation::quick_gelu) return quick_gelu_slope(x);
   if constexpr (kind == Activation::relu) return where_less(zero(), x, one, zero());
   if constexpr (kind == Activation::relu2) return splat(2.0f) * relu(x);
   if constexpr (kind == Activation::softplus) return sigmoid(x);

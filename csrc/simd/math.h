@@ -104,6 +104,9 @@ WEFT_INLINE f32x16 sigmoid(f32x16 x) { return splat(1.0f) / (splat(1.0f) + exp(z
 
 WEFT_INLINE f32x16 silu(f32x16 x) { return x / (splat(1.0f) + exp(zero() - x)); }
 
+// x sigmoid(1.702 x)
+WEFT_INLINE f32x16 quick_gelu(f32x16 x) { return x / (splat(1.0f) + exp(splat(-1.702f) * x)); }
+
 #if !defined(WEFT_ISA_neon)
 WEFT_INLINE f32x16 at_most(f32x16 a, float b) { return min(a, splat(b)); }
 WEFT_INLINE f32x16 at_least_zero(f32x16 a) { return max(a, zero()); }
@@ -179,6 +182,7 @@ WEFT_INLINE f32x16 activate(f32x16 v) {
   if constexpr (kind == Activation::sigmoid) return sigmoid(v);
   if constexpr (kind == Activation::softplus) return softplus(v);
   if constexpr (kind == Activation::relu2) return relu2(v);
+  if constexpr (kind == Activation::quick_gelu) return quick_gelu(v);
   return v;
 }
 
@@ -212,6 +216,7 @@ WEFT_INLINE void with_activation(Activation kind, F f) {
     case Activation::sigmoid: return f(ActivationConstant<Activation::sigmoid>{});
     case Activation::softplus: return f(ActivationConstant<Activation::softplus>{});
     case Activation::relu2: return f(ActivationConstant<Activation::relu2>{});
+    case Activation::quick_gelu: return f(ActivationConstant<Activation::quick_gelu>{});
   }
 }
 

@@ -16,6 +16,7 @@ static double activation(Activation kind, double x) {
     case Activation::sigmoid: return 1 / (1 + std::exp(-x));
     case Activation::softplus: return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
     case Activation::relu2: return x > 0 ? x * x : 0;
+    case Activation::quick_gelu: return x / (1 + std::exp(-1.702 * x));
   }
   return 0;
 }
@@ -36,7 +37,7 @@ TEST(add_and_mul_take_an_equal_shape_or_one_row) {
 }
 
 TEST(activations_agree_with_double_precision) {
-  for (int kind = 0; kind <= static_cast<int>(Activation::relu2); ++kind)
+  for (int kind = 0; kind <= static_cast<int>(Activation::quick_gelu); ++kind)
     for (int64_t count : {1, 17, 9001}) {
       Floats x = normal({count}, 4, 1, 4.0f), up = normal({count}, 5);
       auto act = [&](size_t i) { return activation(static_cast<Activation>(kind), x[i]); };
@@ -73,13 +74,14 @@ TEST(activations_reach_their_limits) {
     CHECK(run(Activation::gelu, 100) == 100 && run(Activation::gelu, -100) == 0 && run(Activation::gelu, inf) == inf);
     CHECK(run(Activation::gelu_tanh, 100) == 100 && run(Activation::gelu_tanh, -100) == 0);
     CHECK(run(Activation::silu, 200) == 200 && run(Activation::silu, -200) == 0);
+    CHECK(run(Activation::quick_gelu, 200) == 200 && run(Activation::quick_gelu, -200) == 0);
     CHECK(run(Activation::softplus, 200) == 200 && run(Activation::softplus, -200) == 0);
     CHECK(run(Activation::softplus, inf) == inf && run(Activation::softplus, -inf) == 0);
     CHECK(std::abs(run(Activation::softplus, -20) / std::log1p(std::exp(-20.0)) - 1) < 4e-7);
     CHECK(run(Activation::relu2, -3) == 0 && run(Activation::relu2, 3) == 9);
     CHECK(run(Activation::relu, -3) == 0 && run(Activation::relu, 3) == 3);
     CHECK(std::abs(run(Activation::tanh, 1e-4f) / std::tanh(1e-4) - 1) < 2e-7);
-    for (int kind = 1; kind <= static_cast<int>(Activation::relu2); ++kind)
+    for (int kind = 1; kind <= static_cast<int>(Activation::quick_gelu); ++kind)
       CHECK(std::isnan(run(static_cast<Activation>(kind), NAN)));
   }
 }

@@ -65,7 +65,7 @@ def test_an_adopted_model_gives_transformers_numbers(tmp_path: Path, name: str) 
         ("deberta-v2", "relative_attention True: scores that depend on relative positions"),
         ("bloom", "model_type bloom: ALiBi: its scores are biased by distance"),
         ("falcon-alibi", "alibi True: ALiBi: its scores are biased by distance"),
-        ("apertus", "the activation xielu: a description has silu, gelu, gelu_tanh, relu, relu2"),
+        ("apertus", "the activation xielu: a description has silu, gelu, gelu_tanh, quick_gelu, relu, relu2"),
         ("cohere-qk-norm", "model.layers.{i}.self_attn.q_norm has shape (6, 8): each head has its own norm"),
         ("codegen", "model_type codegen: its fused queries, keys and values lie in four blocks, in the order q, v, k"),
     ],

@@ -175,7 +175,11 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         ({"norm/type": "batch"}, "norm.type", "must be one of rms, layer"),
         ({"norm/bias": True}, "norm.bias", "is only for a layer norm with a weight"),
         ({"norm/eps": 0.0}, "norm.eps", "must be above zero"),
-        ({"mlp/activation": "xielu"}, "mlp.activation", "must be one of silu, gelu, gelu_tanh, relu, relu2"),
+        (
+            {"mlp/activation": "xielu"},
+            "mlp.activation",
+            "must be one of silu, gelu, gelu_tanh, quick_gelu, relu, relu2",
+        ),
         ({"mlp/activation": "relu2"}, "mlp.activation", "cannot be relu2 where gated is true"),
         ({"block/placement": "around"}, "block.placement", "must be one of pre, post, output, sandwich, parallel"),
         ({"block/placement": "post"}, "weights.attention_out_norm", "is missing: the description has this part"),

@@ -109,6 +109,7 @@ def test_known_activations():
         "sigmoid": [0.11920292202211755, 0.5, 0.7310585786300049],
         "softplus": [0.1269280110429725, 0.6931471805599453, 1.3132616875182228],
         "relu2": [0, 0, 1],
+        "quick_gelu": [-0.06434137685579186, 0, 0.8457957659328212],
     }
     for kind, want in known.items():
         np.testing.assert_allclose(activate(values, kind=kind), want, rtol=1e-14, atol=1e-16)

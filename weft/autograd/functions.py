@@ -42,7 +42,7 @@ def linear(x: Variable, weight: Variable, bias: Variable | None = None) -> Varia
 
 
 def activation(x: Variable, kind: str) -> Variable:
-    """gelu, gelu_tanh, silu, relu, tanh, sigmoid, softplus or relu2 of every element."""
+    """gelu, gelu_tanh, silu, relu, tanh, sigmoid, softplus, relu2 or quick_gelu of every element."""
     if kind not in get_args(Activation):
         choices = ", ".join(get_args(Activation))
         raise InputError("autograd", f"must be one of {choices}", field="activation", given=kind)

@@ -16,6 +16,7 @@ ACTIVATIONS = {
     **dict.fromkeys(("silu", "swish"), "silu"),
     **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh"),
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "relu2": "relu2",
 }

@@ -32,6 +32,7 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
+    "quick_gelu": "quick_gelu",
 }
 
 

@@ -23,7 +23,7 @@ PROJECTION = ("text_projection", False)  # the layer after pooling, and whether 
 LENGTH = None  # texts are as long as they are
 NAMES = Names(part={"text_model.": "", "text_projection.": "text_projection.linear."})
 GGUF = None
-# transformers' name -> the catalogue's; quick_gelu is x sigmoid(1.702 x), a silu between two scales
+# transformers' name -> the catalogue's
 ACTIVATIONS = {
     "quick_gelu": "quick_gelu",
     "gelu": "gelu",
@@ -32,7 +32,6 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
 }
-QUICK = 1.702
 
 
 @frozen
@@ -75,10 +74,7 @@ def attention(x: Tensor, w: Scope, cfg: Any, step: Step, layer: int, *, causal: 
 
 def mlp(x: Tensor, w: Scope, cfg: Any) -> Tensor:
     x = nn.linear(x, w / "fc1", cfg.intermediate_size, bias=True)
-    if cfg.hidden_act == "quick_gelu":
-        x = nn.scale(nn.activate(nn.scale(x, by=QUICK), kind="silu"), by=1 / QUICK)
-    else:
-        x = nn.activate(x, kind=ACTIVATIONS[cfg.hidden_act])
+    x = nn.activate(x, kind=ACTIVATIONS[cfg.hidden_act])
     return nn.linear(x, w / "fc2", cfg.hidden_size, bias=True)
 
 

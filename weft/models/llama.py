@@ -21,6 +21,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "relu": "relu",
     "relu2": "relu2",
+    "quick_gelu": "quick_gelu",
 }
 
 if TYPE_CHECKING:

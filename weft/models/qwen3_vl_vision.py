@@ -60,7 +60,7 @@ class Config:
     text_hidden_size: int = 0  # of the text part
 
     def __post_init__(self) -> None:
-        nn.check_one_of(self, "hidden_act", {name: one for name, one in ACTIVATIONS.items() if name != "quick_gelu"})
+        nn.check_one_of(self, "hidden_act", ACTIVATIONS)
         if self.in_channels != 3:
             raise nn.unsupported(self, "in_channels", "must be 3", given=self.in_channels)
         if self.hidden_size % (4 * self.num_heads):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 KINDS = ("decoder", "encoder")
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2")
 CLASSIFIERS = ("tanh", "silu", "gelu", "gelu_tanh", "relu")
 PLACEMENTS = {  # how a part f, attention or feed-forward, meets the residual stream x -> the norms it has
     "pre": ("in",),  # x + f(norm(x))

@@ -10,6 +10,7 @@ from weft.ops.registry import Activation, Array, Cost, Sample, get_args, op, req
 from weft.ops.samples import normal, strided, ugly
 from weft.ops.spec import Spec
 
+QUICK_GELU = 1.702  # x sigmoid(1.702 x), which CLIP has for gelu
 GELU_TANH = math.sqrt(2 / math.pi), 0.044715  # gelu's tanh form: 0.5 x (1 + tanh(a (x + b x^3)))
 
 
@@ -40,6 +41,8 @@ def activation(kind: str, x: np.ndarray) -> np.ndarray:
         return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
     if kind == "relu2":
         return np.maximum(x, 0.0) ** 2
+    if kind == "quick_gelu":
+        return x * _sigmoid(QUICK_GELU * x)
     return np.maximum(x, 0.0) if kind == "relu" else x
 
 
@@ -51,6 +54,9 @@ def activation_slope(kind: str, x: np.ndarray) -> np.ndarray:
         a, b = GELU_TANH
         t = np.tanh(a * (x + b * x**3))
         return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * a * (1.0 + 3.0 * b * x * x)
+    if kind == "quick_gelu":
+        s = _sigmoid(QUICK_GELU * x)
+        return s + QUICK_GELU * x * s * (1.0 - s)
     s = _sigmoid(x)
     if kind == "silu":
         return s + x * s * (1.0 - s)
@@ -172,7 +178,7 @@ scale.tolerance(because="the factor and the product are rounded once each")
 
 @op(in_place=(("x",),))
 def activate(x: Array, *, kind: Activation) -> Array:
-    """activation(x), element by element.  x [...] -> [...]; gelu is the erf form, gelu_tanh its approximation"""
+    """activation(x), element by element.  x [...] -> [...]; gelu is the erf form, gelu_tanh and quick_gelu are near"""
     return activation(kind, x)
 
 

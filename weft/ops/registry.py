@@ -45,8 +45,8 @@ FAMILIES = (
 )  # fmt: skip
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
-ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
-Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
+Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2", "quick_gelu"]
+ActivationOrNone = Literal["none", Activation]
 PoolMode = Literal["mean", "first", "last", "max", "mean_sqrt_len", "weightedmean"]
 Narrow = Literal["f16", "bf16"]
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationOrNone)

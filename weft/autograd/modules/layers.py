@@ -89,7 +89,7 @@ class Dropout(Module):
 
 
 class Activation(Module):
-    """gelu, gelu_tanh, silu, relu, tanh, sigmoid, softplus or relu2 of every element."""
+    """gelu, gelu_tanh, silu, relu, tanh, sigmoid, softplus, relu2 or quick_gelu of every element."""
 
     def __init__(self, kind: str) -> None:
         functions.activation(Variable(0.0), kind)  # refuses one that does not exist

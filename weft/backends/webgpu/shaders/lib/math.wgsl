@@ -72,6 +72,9 @@ fn activated(x: f32) -> f32 {
 #if ACTIVATION == silu
 fn activated(x: f32) -> f32 { return x * sigmoid(x); }
 #endif
+#if ACTIVATION == quick_gelu
+fn activated(x: f32) -> f32 { return x * sigmoid(1.702 * x); }
+#endif
 #if ACTIVATION == relu
 fn activated(x: f32) -> f32 { return max(x, 0.0); }
 #endif
