@@ -159,6 +159,17 @@ def test_logits_bring_a_student_nearer_to_the_teacher_than_its_words_do(taught, 
     assert 0 <= apart[1.0] < apart[0.0]
 
 
+def test_a_student_of_logits_in_bf16_follows_that_in_f32(taught, labelled):
+    curves = []
+    for compute in ("f32", "bf16"):
+        run = distill.train("logits", taught[0], labelled, compute=compute, **{**STUDENT, "steps": 20})
+        curves.append([step.loss for step in run])
+        assert run.learner.compute == compute
+    plain, narrow = np.asarray(curves)
+    assert plain[-1] < 0.8 * plain[0] and (narrow != plain).any()
+    assert np.abs(narrow - plain).max() <= 0.01 * plain[0]
+
+
 def test_a_stopped_student_goes_on_bit_for_bit(taught, labelled, tmp_path):
     how = {"output": tmp_path / "run", "save_every": 0.0, **STUDENT, "steps": 6}
     whole = [step.loss for step in distill.train("logits", taught[0], labelled, **{**how, "output": tmp_path / "all"})]

@@ -174,3 +174,23 @@ def test_a_run_goes_on_with_the_arithmetic_it_began_with(chatty, chats, tmp_path
     assert len(list(whole)) == 3
     files = [tmp_path / name / "adapter_model.safetensors" for name in ("run", "whole")]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("name", ["head_loss_narrow", "head_distill_narrow"])
+def test_rows_of_a_head_have_their_bits_in_any_batch_of_any_team(name):
+    rng, op = np.random.default_rng(9), catalogue()[name]
+    x, matrix = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 70), (600, 70)))
+    given = [rng.integers(0, 600, 300).astype(np.int32), rng.random(300, np.float32)]
+    if name == "head_distill_narrow":
+        given += [rng.integers(0, 600, (300, 4)).astype(np.int32), rng.random((300, 4), np.float32)]
+    for level, to in product(levels_present(), ("f16", "bf16")):
+        if to == "f16" and to not in fast_at(level):
+            continue
+        wanted: list[np.ndarray] = []
+        for threads, count in product((1, 3), (300, 17, 1)):
+            operands = (x[:count], matrix, *(one[:count] for one in given))
+            bound = single(op, operands, {"to": to, "softcap": 20.0})
+            got = CpuBackend(level, threads).compile(bound.program, bound.weights, {}).run(bound.inputs)
+            found = [got["out0"], got["out1"]]
+            wanted = wanted or found
+            assert all(one.tobytes() == other[:count].tobytes() for one, other in zip(found, wanted, strict=True))

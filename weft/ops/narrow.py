@@ -27,7 +27,14 @@ from weft.ops.registry import (
 )
 from weft.ops.samples import SCALES, normal, segments, strided, ugly, weight
 from weft.ops.spec import Spec
-from weft.ops.training import head_loss, head_loss_cost, head_loss_samples
+from weft.ops.training import (
+    head_distill,
+    head_distill_cost,
+    head_distill_samples,
+    head_loss,
+    head_loss_cost,
+    head_loss_samples,
+)
 
 BECAUSE = "f16: the numbers and sums of 64 products are halves; bf16: one f32 chain over rounded numbers"
 
@@ -172,3 +179,58 @@ def head_loss_narrow_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 head_loss_narrow.no_gradient(SECOND)
 head_loss_narrow.tolerance(f32=2.0**-8, because=f"logits enter the exponent, and their gradient is rounded; {BECAUSE}")
+
+
+@op
+def head_distill_narrow(
+    x: Array,
+    weight: Weight,
+    targets: Integers,
+    shares: Array,
+    words: Integers,
+    parts: Array,
+    *,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    temperature: float = 1.0,
+    to: Narrow,
+) -> tuple[Array, Array]:
+    """head_distill with rounded products.  x [L, K], weight [V, K] of any type, targets, shares [L], words i32 and
+    parts [L, M] -> [L], [L, K]
+
+    As head_loss_narrow: softmax and losses are f32.
+    """
+    attrs = {"scale": scale, "softcap": softcap, "temperature": temperature}
+    if to == "f16":
+        return head_distill.reference(x, weight, targets, shares, words, parts, **attrs)
+    rows, matrix = _rounded(x, to), _rounded(weight, to)
+    unit = np.eye(len(matrix))
+    losses, to_logits = head_distill.reference(rows @ matrix.T, unit, targets, shares, words, parts, **attrs)
+    return losses, _rounded(to_logits, to) @ matrix
+
+
+@head_distill_narrow.shape
+def head_distill_narrow_shape(
+    x: Spec, weight: Spec, targets: Spec, shares: Spec, words: Spec, parts: Spec, *, to: str, **attrs: float
+) -> tuple[Spec, ...]:
+    return head_distill.infer((x, weight, targets, shares, words, parts), attrs)
+
+
+@head_distill_narrow.cost
+def head_distill_narrow_cost(
+    x: Spec, weight: Spec, targets: Spec, shares: Spec, words: Spec, parts: Spec, *, to: str, **attrs: float
+) -> Cost:
+    return head_distill_cost(x, weight, targets, shares, words, parts, **attrs)
+
+
+@head_distill_narrow.samples
+def head_distill_narrow_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for to in NARROWS:
+        for operands, attrs in head_distill_samples(rng):
+            yield operands, {**attrs, "to": to}
+
+
+head_distill_narrow.no_gradient(SECOND)
+head_distill_narrow.tolerance(
+    f32=2.0**-8, because=f"logits enter the exponent, and their gradient is rounded; {BECAUSE}"
+)

@@ -20,7 +20,7 @@ PRODUCTS = ("matmul", "matmul_q", "matmul_narrow")
 # Products that multiply groups of rows with matrices of a stack, and which operand says where groups begin.
 STACKED = dict.fromkeys((*PRODUCTS, "matmul_half", "matmul_bf16"), 3)
 STACKED |= {"matmul_back": 2, "matmul_back_narrow": 2}
-HEADS = ("head_loss", "head_distill", "head_loss_narrow")
+HEADS = ("head_loss", "head_distill", "head_loss_narrow", "head_distill_narrow")
 STACK = "stack:"
 OF_INT8 = ("matmul_i8", "quantise_tokens")
 

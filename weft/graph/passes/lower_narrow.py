@@ -2,13 +2,13 @@
 
 from weft.graph.program import Instr, Program, arrange
 
-NARROW = {"matmul": "matmul_narrow", "matmul_back": "matmul_back_narrow", "head_loss": "head_loss_narrow"}
+NARROW = {op: f"{op}_narrow" for op in ("matmul", "matmul_back", "head_loss", "head_distill")}
 WEIGHT = 1  # the operand
 
 
 def lower_narrow(program: Program, to: str) -> Program:
-    """matmul, matmul_back and head_loss -> the same in `to`, "f16" or "bf16". What chooses experts stays f32: rounding
-    there would send tokens to others.
+    """The ops of NARROW -> the same in `to`, "f16" or "bf16". What chooses experts stays f32: rounding there would send
+    tokens to others.
 
     Trained matrices, their gradients, norms, softmax and attention are other ops, and stay f32.
     """
