@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -31,7 +32,8 @@ struct Thread {
   std::vector<std::vector<Copy>> lots;  // not done yet, the last one not ended
 };
 static Thread threads[MOST];
-static std::vector<char> stacks;
+static char* stacks;  // memory that no thread touched is not there
+static u32 stacked;
 static ucontext_t scheduler;
 static u32 count, current, alive, arrived, turn;
 
@@ -194,7 +196,11 @@ static void run_groups(u32 across, u32 down, u32 size, Call call) {
   static Call* work;
   work = &call;
   count = size;
-  stacks.resize(size_t(size) * STACK);
+  if (size > stacked) {
+    std::free(stacks);
+    stacks = (char*)std::malloc(size_t(size) * STACK);
+    stacked = size;
+  }
   gridDim = {across, down, 1};
   for (u32 group = 0; group < across * down; group++) {
     blockIdx = {group % across, group / across, 0};
