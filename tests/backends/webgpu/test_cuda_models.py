@@ -37,3 +37,14 @@ def test_an_encoder_has_the_cpus_vectors_and_the_same_bits_in_every_batch(cuda, 
     assert (compute == "f32") == bool(np.linalg.norm(whole - wanted) <= 1e-5 * np.linalg.norm(wanted))
     assert np.array_equal(encoder.vectors(texts[:1]), whole[:1])
     assert np.array_equal(encoder.vectors(texts[2:]), whole[2:])
+
+
+def test_a_decoder_of_bfloats_has_the_same_bits_in_chunks(cuda, tmp_path):
+    checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "qwen3", tiny.CONFIGS["qwen3"]))
+    ids = tiny.token_ids(tiny.CONFIGS["qwen3"], 20)
+    decoder = Decoder(checkpoint, context=64, backend=cuda, compute="bf16")
+    whole = decoder.logits(ids)
+    wanted = Decoder(checkpoint, context=64, backend="cpu", compute="f32").logits(ids)
+    assert 1e-4 < np.linalg.norm(whole - wanted) / np.linalg.norm(wanted) < 1e-2
+    assert np.array_equal(decoder.logits(ids, chunk=18)[:18], whole[:18])
+    assert np.array_equal(decoder.logits(ids[:2], chunk=1), whole[:2])
