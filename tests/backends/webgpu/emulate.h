@@ -30,6 +30,8 @@ struct Thread {
   ucontext_t context;
   bool done;
   std::vector<std::vector<Copy>> lots;  // not done yet, the last one not ended
+  const u32* turn;  // of what it waits for; it is left alone while that is `seen`
+  u32 seen;
 };
 static Thread threads[MOST];
 static char* stacks;  // memory that no thread touched is not there
@@ -42,14 +44,20 @@ inline void yield() {
   swapcontext(&threads[me].context, &scheduler);
   current = me;
 }
+inline void wait_until_changed(const u32& turn) {
+  Thread& me = threads[current];
+  me.turn = &turn;
+  me.seen = turn;
+  yield();
+  me.turn = nullptr;
+}
 inline void wait_for_all() {
-  u32 mine = turn;
   if (++arrived == alive) {
     arrived = 0;
     turn++;
     return;
   }
-  while (turn == mine) yield();
+  wait_until_changed(turn);
 }
 inline void w_workgroupBarrier() { wait_for_all(); }
 inline void everybody_sees() {}
@@ -90,14 +98,13 @@ static Warp warps[MOST / 32];
 
 template <class Work>
 inline void together(Warp& warp, Work work) {
-  u32 mine = warp.turn;
   if (++warp.arrived == 32) {
     work();
     warp.arrived = 0;
     warp.turn++;
     return;
   }
-  while (warp.turn == mine) yield();
+  wait_until_changed(warp.turn);
 }
 
 inline float half_value(u32 bits) {
@@ -210,6 +217,7 @@ static void run_groups(u32 across, u32 down, u32 size, Call call) {
     for (u32 i = 0; i < size; i++) {
       threads[i].done = false;
       threads[i].lots.assign(1, {});
+      threads[i].turn = nullptr;
       getcontext(&threads[i].context);
       threads[i].context.uc_stack.ss_sp = &stacks[size_t(i) * STACK];
       threads[i].context.uc_stack.ss_size = STACK;
@@ -226,7 +234,7 @@ static void run_groups(u32 across, u32 down, u32 size, Call call) {
     }
     while (alive) {
       for (u32 i = 0; i < size; i++) {
-        if (threads[i].done) continue;
+        if (threads[i].done || (threads[i].turn && *threads[i].turn == threads[i].seen)) continue;
         current = i;
         threadIdx = {i, 0, 0};
         swapcontext(&scheduler, &threads[i].context);

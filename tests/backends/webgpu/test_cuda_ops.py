@@ -176,6 +176,17 @@ def test_attention_has_the_same_bits_split_and_whole(cuda, monkeypatch, starts, 
     assert np.array_equal(*found)
 
 
+@pytest.mark.parametrize("row", [[-3.5, -0.25, -7.0], [0.0, -0.0, -1.0], [1e-40, 5.0, 5.0], [-1e38, -2e38, -3e38]])
+def test_the_largest_of_one_row_is_numpys(cuda, row):
+    numbers = np.array([row], np.float32)
+    bound = single(catalogue()["scale"], (numbers,), {"by": 1.0})
+    executable = cuda.compile(bound.program, bound.weights, {})
+    found = executable.run_top(bound.inputs, "out0", 1)
+    assert (found.ids.tolist(), found.values.tolist()) == ([[int(numbers.argmax())]], [[numbers.max()]])
+    none = executable.run_top(bound.inputs, "out0", 1, [np.zeros(1, np.uint32)])
+    assert none.values.tolist() == [[-np.inf]]
+
+
 def test_a_matrix_of_long_rows_is_split_by_a_kernel_of_its_own(cuda):
     rng = np.random.default_rng(2)
     operands = normal(rng, 1, 10_300), blocks(rng, "f16", 3, 10_300), None

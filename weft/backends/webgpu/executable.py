@@ -126,6 +126,7 @@ class GpuExecutable(Executable):
         self._plan: tuple[Step, list[Dispatch], tuple[int, int]] | None = None  # the last step's, and what is read
         self._given: tuple[tuple[int, ...], np.ndarray, list[np.ndarray]] | None = None  # inputs, each one's place
         self._shapes: tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, int]] | None = None  # and T, B, L
+        self._row_count: tuple[tuple[int, ...], int] | None = None  # for T, B, L
         self._tops: dict[tuple[int, bool], Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
@@ -145,9 +146,9 @@ class GpuExecutable(Executable):
     ) -> TopRows:
         assert [value.name for value in self._program.outputs] == [output]
         sizes = self._bound_sizes(inputs)
-        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
-        rows = self._rows(step)
-        step = step._replace(top=kept_for(count) if rows else 0, masked=bool(rows) and masks is not None)
+        rows = self._rows(Step(sizes["T"], sizes["B"], sizes["L"]))
+        kept, masked = kept_for(count) if rows else 0, bool(rows) and masks is not None
+        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs), kept, masked)
         given = mask_rows(masks, self._width) if step.masked and masks is not None else None
         with self._device.lock, self._device.guard():
             self._submit(step, inputs, given)
@@ -159,15 +160,17 @@ class GpuExecutable(Executable):
 
     def _bound_sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """T, B and L, which are not worked out again for inputs of the same shapes."""
-        shapes = tuple((name, value.shape) for name, value in inputs.items())
+        shapes = tuple([(name, value.shape) for name, value in inputs.items()])
         if self._shapes is None or self._shapes[0] != shapes:
             self._shapes = shapes, bind_sizes(self._program, inputs)
         return self._shapes[1]
 
     def _rows(self, step: Step) -> int:
         """Rows of the only output."""
-        (value,) = self._program.outputs
-        return int(value.spec.at(T=step.T, B=step.B, L=step.L).shape[0])
+        if self._row_count is None or self._row_count[0] != step[:3]:
+            (value,) = self._program.outputs
+            self._row_count = step[:3], int(value.spec.at(T=step.T, B=step.B, L=step.L).shape[0])
+        return self._row_count[1]
 
     @property
     def _width(self) -> int:

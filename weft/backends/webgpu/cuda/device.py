@@ -56,12 +56,11 @@ class CudaBuffer:
 
     def write(self, offset: int, data: Any) -> None:
         raw = np.ascontiguousarray(np.frombuffer(data, np.uint8) if isinstance(data, (bytes, memoryview)) else data)
-        raw = raw.reshape(-1).view(np.uint8)
         if self.kept is not None:
-            self.kept[offset : offset + raw.size] = raw.tobytes()
-        elif raw.size:
+            self.kept[offset : offset + raw.nbytes] = raw.tobytes()
+        elif raw.nbytes:
             with self.device.guard():
-                self.device.driver.write(self.place + offset, raw.ctypes.data, raw.size)
+                self.device.driver.write(self.place + offset, raw.__array_interface__["data"][0], raw.nbytes)
 
     def read(self, offset: int, nbytes: int) -> memoryview:
         out = np.empty(nbytes, np.uint8)
