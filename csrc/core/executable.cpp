@@ -27,7 +27,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
   for (const Instruction& instruction : program_.body) {
     Bound bound{nullptr, instruction.in, instruction.out, {}, {}, {}};
     if (instruction.op != "reshape") {
-      bound.kernel = find_kernel(level_, instruction.op);
+      bound.kernel = kernel_of(instruction);
       if (!bound.kernel)
         fail(ErrorKind::backend, "cpu", "no kernel for " + instruction.op + " at level " + level_.name);
     }
@@ -40,6 +40,20 @@ Executable::Executable(Program program, Weights weights, States states, const Le
   progress_ = std::make_unique<Progress[]>(body_.size());
   bind_fetches();
   order_body();
+}
+
+// Products of floats by parts, at levels with a matrix unit (decision 0062). Not for programs with a state, which run most
+// steps with a row or two and would wait for weights to be split: the choice is the same for every row of a program.
+Kernel Executable::kernel_of(const Instruction& instruction) const {
+  const auto& values = program_.values;
+  const bool keeps = std::any_of(values.begin(), values.end(), [](const Value& value) { return is_state(value.kind); });
+  if (instruction.op == "matmul" && !keeps) {
+    const Weight* weight = operands_[static_cast<size_t>(instruction.in[1])].weight;
+    const bool floats = weight->dtype == DType::f32 || weight->dtype == DType::f16 || weight->dtype == DType::bf16;
+    const Kernel parts = find_kernel(level_, "matmul_parts");
+    if (parts && floats && weight->layout == Layout::panels) return parts;
+  }
+  return find_kernel(level_, instruction.op);
 }
 
 // The instructions that an instruction waits for: the last one that wrote what it reads or writes, and those that have since

@@ -108,6 +108,7 @@ class Executable {
   void fetch(Fetch& own);
   void bind_states(const States& states);
   void bind_tables(const Tables& tables);
+  Kernel kernel_of(const Instruction& instruction) const;  // null where the level has none
   void order_body();
   Sizes read_inputs(std::span<const InputArray> inputs);
   void place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&));
