@@ -336,3 +336,20 @@ def test_matrices_that_are_cut_give_the_same_vectors(
     assert any(piece.get("first") for buffer in buffers for piece in buffer["pieces"])
     load(tab, "cut")
     assert far(embed(tab, TEXTS), Embedder(str(st_folder), threads=1, compute="f32").encode(TEXTS)) < 1e-6
+
+
+def test_a_bundle_with_room_for_adapters_stays_in_wasm_unless_it_is_asked(
+    tab: Any, site: Site, st_folder: Path, tmp_path: Path
+) -> None:
+    text = (RUNTIME / "gpu.js").read_text()
+    site.changed["/runtime/gpu.js"] = text.replace(
+        "const isSoftware = ", "const isSoftware = () => false, x = "
+    ).encode()
+    site.folders["room"] = export(str(st_folder), tmp_path / "r.weft", compute="f32", adapters=True, gpu=True).path
+    answer = load(tab, "room", device="auto")
+    assert answer["device"]["kind"] == "wasm"
+    assert "adapters" in answer["device"]["why"]
+    answer = load(tab, "room")
+    assert (answer["device"]["kind"], answer["info"]["adapters"]) == ("gpu", False)
+    refused = tab.evaluate("() => weft.loadAdapter('/room/gpu.json').then(() => null, ({ code }) => code)")
+    assert refused == "unsupported"
