@@ -77,7 +77,8 @@ WEFT_API weft_status weft_open_memory(const weft_file* files, size_t count, cons
 WEFT_API void weft_close(weft_model* model); /* null is allowed */
 WEFT_API void weft_cancel(weft_model* model); /* ends the call that is running, and no later one */
 
-/* What the model is, as JSON: kind, level, threads, digest; dimension and max_tokens, or context and chat. It lives as long as the model. */
+/* What the model is, as JSON: kind, level, threads, digest, adapters; dimension and max_tokens, or context and chat. It lives as long
+ * as the model. */
 WEFT_API const char* weft_info(const weft_model* model);
 
 /* Ids of a text. `count` receives how many there are; with fewer places than that the result is WEFT_ERROR_SPACE and
