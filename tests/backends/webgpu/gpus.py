@@ -37,14 +37,19 @@ def copied(operands):
     return tuple(value.copy() if isinstance(value, (KvArray, SlotArray)) else value for value in operands)
 
 
+def ran(backend, op, operands, attrs):
+    """An op with its own states: the program, what became of its states, and its results."""
+    bound = single(op, copied(operands), attrs)
+    states = {key: backend.state_from(state) for key, state in bound.states.items()}
+    return bound, states, backend.compile(bound.program, bound.weights, states).run(bound.inputs)
+
+
 def errors_of(backend, op, operands, attrs):
     """How far the results and the states of an op are from those of its reference."""
     expected = copied(operands)
     want = op(*expected, **attrs)
     want = () if want is None else want if isinstance(want, tuple) else (want,)
-    bound = single(op, copied(operands), attrs)
-    states = {key: backend.state_from(state) for key, state in bound.states.items()}
-    got = backend.compile(bound.program, bound.weights, states).run(bound.inputs)
+    bound, states, got = ran(backend, op, operands, attrs)
     errors = [relative_error(got[f"out{index}"], result) for index, result in enumerate(want)]
     for key, state in states.items():
         if isinstance(bound.states[key], AdapterArray):

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 from emulated import emulated
-from gpus import ALL, errors_of
+from gpus import ALL, errors_of, ran
 
 from weft.backends.webgpu.cuda import products
 from weft.backends.webgpu.cuda.driver import CudaError, reason_against
@@ -82,7 +82,7 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
 
 @pytest.mark.parametrize("op, kind", [("matmul_half", "f16"), ("matmul_bf16", "bf16")])
 def test_products_of_16_bits_have_the_same_bits_in_every_batch(cuda, monkeypatch, op, kind):
-    """Rounded rows, one product for each: one row, a few, and small and large tiles."""
+    """Rounded rows, one product for each: one row, a few, and tiles of two shapes."""
     rng, op = np.random.default_rng(7), catalogue()[op]
     x, weight, bias = normal(rng, 131, 288), blocks(rng, kind, 34, 288), normal(rng, 34)
     x[3] *= 1e6
@@ -101,7 +101,7 @@ def test_products_of_16_bits_have_the_same_bits_in_every_batch(cuda, monkeypatch
     for first, end in ((3, 4), (5, 9), (20, 40), (40, 95)):
         assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
         assert np.array_equal(rows(first, end, **rounded), narrow[first:end]), (first, end)
-    monkeypatch.setattr(products, "PROCESSORS", 1)
+    monkeypatch.setitem(products.TILES, "single", products.Tile(4, 2, 4, chunks=2, ahead=2))
     assert np.array_equal(rows(0, 131), whole)
     assert np.array_equal(rows(0, 131, **rounded), narrow)
 
@@ -117,7 +117,19 @@ def test_what_has_no_kernel_in_16_bits_says_what_to_use(cuda):
         cuda.compile(bound.program, bound.weights, {})
 
 
-@pytest.mark.parametrize("name", ["round_rows", "attention_bf16", "attention_paged_bf16"])
+def test_pages_in_bf16_are_read_as_in_f32(cuda):
+    """Which is more exact than the op is defined, so that its reference is not what to compare with."""
+    for operands, attrs in samples_of("attention_paged_bf16"):
+        if cuda.supports("attention_paged", [spec_of(value).dtype for value in operands if value is not None]):
+            op = catalogue()["attention_paged"]
+            rounded, plain = (
+                ran(cuda, catalogue()[name], operands, attrs)[2]["out0"] for name in ("attention_paged_bf16", op.name)
+            )
+            assert np.array_equal(rounded, plain)
+            assert max(errors_of(cuda, op, operands, attrs)) <= op.tolerance_for(operands)
+
+
+@pytest.mark.parametrize("name", ["round_rows", "attention_bf16"])
 def test_an_op_of_16_bits_agrees_with_its_reference(cuda, name):
     op = catalogue()[name]
     for operands, attrs in samples_of(name):
@@ -146,18 +158,20 @@ def test_attention_of_a_sequence_does_not_depend_on_the_others(cuda, causal, win
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_large_tiles_have_the_bits_of_small_ones_and_of_rows(cuda, monkeypatch, kind):
+@pytest.mark.parametrize("shape", [(4, 2, 4, 1, 3), (2, 1, 2, 2, 1)])
+def test_tiles_of_every_shape_have_the_same_bits(cuda, monkeypatch, kind, shape):
     rng, op = np.random.default_rng(6), catalogue()["matmul"]
     x, weight = normal(rng, 131, 296), blocks(rng, kind, 133, 296)
-    found = []
-    for processors in (1, 128):  # as many large tiles as there are processors are worth it
-        monkeypatch.setattr(products, "PROCESSORS", processors)
-        bound = single(op, (x, weight, None), {})
-        found.append(cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"])
-    assert relative_error(found[0], op(x, weight, None)) <= op.tolerance_for((x, weight, None))
-    bound = single(op, (x[130:], weight, None), {})
-    assert np.array_equal(cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"], found[0][130:])
-    assert np.array_equal(*found)
+
+    def rows(first):
+        bound = single(op, (x[first:], weight, None), {})
+        return cuda.compile(bound.program, bound.weights, {}).run(bound.inputs)["out0"]
+
+    found = rows(0)
+    assert relative_error(found, op(x, weight, None)) <= op.tolerance_for((x, weight, None))
+    assert np.array_equal(rows(130), found[130:])
+    monkeypatch.setitem(products.TILES, kind, products.Tile(*shape))
+    assert np.array_equal(rows(0), found)
 
 
 @pytest.mark.parametrize("window", [0, 70])

@@ -19,7 +19,6 @@ BLOCKS_WIDE, FLOATS_WIDE = 2, 4  # eights of columns that a warp takes of blocks
 
 
 TILED = ("f32", "f16", "bf16")  # weights
-PROCESSORS = 128  # of a large GPU: with fewer of the large tiles the small ones are faster
 TILES_FROM = 80  # the capability of the first GPUs that copy while they compute
 
 
@@ -52,12 +51,13 @@ class Tile:
         return tuple((name, str(size)) for name, size in sizes.items())
 
 
-# Small and large ones, by the type of the weight, or where numbers have one part; their lots fill at most 96 KB.
+# By the type of the weight, or where numbers have one part: on an H200 the fastest of eight to twelve, or within 7 % of
+# it (docs/LOG.md). Tiles that are twice as large were slower.
 TILES = {
-    "single": (Tile(2, 2, 2, chunks=2, ahead=2), Tile(4, 2, 4, chunks=2, ahead=2)),
-    "f16": (Tile(2, 2, 2, chunks=1, ahead=3), Tile(4, 2, 4, chunks=1, ahead=3)),
-    "bf16": (Tile(2, 2, 2, chunks=1, ahead=2), Tile(4, 2, 4, chunks=1, ahead=2)),
-    "f32": (Tile(2, 2, 2, chunks=1, ahead=2), Tile(2, 2, 4, chunks=1, ahead=3)),
+    "single": Tile(2, 2, 2, chunks=1, ahead=3),
+    "f16": Tile(2, 2, 2, chunks=1, ahead=3),
+    "bf16": Tile(2, 2, 2, chunks=1, ahead=2),
+    "f32": Tile(2, 2, 2, chunks=1, ahead=2),
 }
 
 
@@ -164,7 +164,7 @@ def many_rows(
 def tiles(
     product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
 ) -> Iterator[Launch]:
-    """Small tiles, and large ones where there are enough rows for all processors; blocks of integers as many_rows."""
+    """Weights of floats by tiles that are copied while others are multiplied; blocks of integers as many_rows."""
     if multiply.stored not in TILED:
         for one in (MANY_ROWS, MOST_ROWS):
             yield from many_rows(one, multiply, part, places, defines)
@@ -172,13 +172,12 @@ def tiles(
     here = dict(places)
     yield from _split(product, multiply, here, defines)
     given, parts, _ = _given(multiply, defines)
-    small, large = TILES["single" if parts == 1 else multiply.stored]
-    edge = large.rows * -(-PROCESSORS // -(-part.rows // large.columns))
-    buffers = (*multiply.bias, part.buffer)
-    for tile, least, most in ((small, product.least, edge - 1), (large, edge, product.most)):
-        made = (*given, *tile.defines(parts, 8 if multiply.stored == "f32" else 4))
-        times = -(-part.rows // tile.columns)
-        yield Launch("matmul_tiles", made, here, buffers, multiply.rows, tile.rows, times, least, most)
+    tile = TILES["single" if parts == 1 else multiply.stored]
+    made = (*given, *tile.defines(parts, 8 if multiply.stored == "f32" else 4))
+    times, least, most = -(-part.rows // tile.columns), product.least, product.most
+    yield Launch(
+        "matmul_tiles", made, here, (*multiply.bias, part.buffer), multiply.rows, tile.rows, times, least, most
+    )
 
 
 ROW = Product("matmul_one", 1, 8, most=1, launches=one_row, norms=True)
