@@ -143,6 +143,19 @@ def test_doctor_explains_threads_levels_and_memory(run: Run, monkeypatch: pytest
     assert report["gpu"]["device"] == "cpu" and "auto is" in report["gpu"]["reason"] and "auto is" in text
 
 
+def test_doctor_works_where_packages_were_unpacked_by_hand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    def version(package: str) -> str:
+        if package == "numpy":
+            raise metadata.PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    result = run("doctor", "--json")
+    assert result.exit_code == 0 and "unknown" in json.loads(result.stdout)["software"]["numpy"]
+
+
 def test_doctor_counts_a_model_before_it_is_loaded(run: Run, generator: Path, embedder: Path) -> None:
     costs = {}
     for context in (32, 64):

@@ -83,13 +83,20 @@ def _gpu() -> dict[str, Any]:
 
 
 def _software() -> dict[str, str]:
-    from importlib.metadata import version
-
     import weft
 
-    packages = {name: version(name) for name in ("numpy", "jinja2", "click", "rich")}
+    packages = {name: _version(name) for name in ("numpy", "jinja2", "click", "rich")}
     system = f"{platform.system()} {platform.release()}"
     return {"weft": weft.__version__, "python": platform.python_version(), **packages, "system": system}
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown: it was not installed as a package"
 
 
 def _caches() -> list[dict[str, Any]]:
