@@ -272,6 +272,19 @@ def test_a_long_text_needs_no_masks_and_leaves_its_grammar_to_others(vocabulary)
     assert ord('"') in allowed_ids(compiled.start())
 
 
+def test_a_token_may_be_longer_than_what_is_appended_without_a_mask():
+    class Long(ByteTokenizer):
+        def token_bytes(self) -> list[bytes]:
+            return [*super().token_bytes(), b" " * 600]
+
+    vocabulary = Vocabulary(Long(), PAD + 2, [EOS])
+    compiled = Grammar.json_schema({"type": "string", "maxLength": 1_300}).compile(vocabulary)
+    quote, long = ord('"'), PAD + 1
+    assert compiled.start().allowed([quote, long, long, quote]) == 4
+    assert compiled.start().allowed([quote, long, long, long]) == 3
+    assert accepts(compiled.start(), [quote, long, long, quote])
+
+
 def test_a_grammar_whose_text_reached_a_limit_is_built_anew_for_the_next(vocabulary, monkeypatch):
     monkeypatch.setitem(LIMITS, "max_lexer_states", 500)
     compiled = Compiled(Grammar.json_schema({"type": "string", "maxLength": 100}), vocabulary)

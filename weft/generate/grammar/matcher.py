@@ -255,7 +255,7 @@ class Matcher:
     def _allowed_of(self, known: Sequence[int]) -> int:
         """`allowed`, as far as the grammar says."""
         sizes = [len(self.vocabulary.tokens[token]) for token in known]
-        if sum(sizes) <= UNMASKED_BYTES:
+        if len(known) <= 1 or sum(sizes) <= UNMASKED_BYTES:
             self._make_room(sum(sizes))
             count = self._native.validate_tokens(known)
             self._check()
