@@ -146,56 +146,47 @@ inline float from_lane(float value, u32 mask) {
   return found;
 }
 
+// d += a b over `depth` columns: left(warp, row, k) is a number of a, right(warp, col, k) one of b.
+template <class Left, class Right>
+inline void product(u32 depth, float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Left left, Right right) {
+  u32 thread = threadIdx.x, lane = thread % 32;
+  Warp& warp = warps[thread / 32];
+  std::memcpy(warp.d[lane], d, sizeof d);
+  std::memcpy(warp.a[lane], a, sizeof a);
+  warp.b[lane][0] = b0;
+  warp.b[lane][1] = b1;
+  together(warp, [&] {
+    for (u32 row = 0; row < 16; row++) {
+      for (u32 col = 0; col < 8; col++) {
+        double sum = 0;
+        for (u32 k = 0; k < depth; k++) sum += left(warp, row, k) * right(warp, col, k);
+        float& to = warp.d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2];
+        to = float(to + sum);
+      }
+    }
+  });
+  std::memcpy(d, warp.d[lane], sizeof d);
+}
 template <class Value>
-inline void product(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Value value) {
-  u32 thread = threadIdx.x, lane = thread % 32;
-  Warp& warp = warps[thread / 32];
-  std::memcpy(warp.d[lane], d, sizeof d);
-  std::memcpy(warp.a[lane], a, sizeof a);
-  warp.b[lane][0] = b0;
-  warp.b[lane][1] = b1;
-  together(warp, [&] {
-    for (u32 row = 0; row < 16; row++) {
-      for (u32 col = 0; col < 8; col++) {
-        double sum = 0;
-        for (u32 k = 0; k < 16; k++) {
-          u32 left = warp.a[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2] >> (k % 2 * 16);
-          u32 right = warp.b[col * 4 + k % 8 / 2][k / 8] >> (k % 2 * 16);
-          sum += double(value(left & 0xffff)) * value(right & 0xffff);
-        }
-        float& to = warp.d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2];
-        to = float(to + sum);
-      }
-    }
-  });
-  std::memcpy(d, warp.d[lane], sizeof d);
+inline void product_of_halves(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Value value) {
+  product(
+      16, d, a, b0, b1,
+      [&](const Warp& warp, u32 row, u32 k) {
+        return double(value(warp.a[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2] >> (k % 2 * 16) & 0xffff));
+      },
+      [&](const Warp& warp, u32 col, u32 k) {
+        return double(value(warp.b[col * 4 + k % 8 / 2][k / 8] >> (k % 2 * 16) & 0xffff));
+      });
 }
-inline void mma_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { product(d, a, b0, b1, half_value); }
+inline void mma_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { product_of_halves(d, a, b0, b1, half_value); }
 inline void mma_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  product(d, a, b0, b1, [](u32 bits) { return __uint_as_float(bits << 16); });
+  product_of_halves(d, a, b0, b1, [](u32 bits) { return __uint_as_float(bits << 16); });
 }
-
 inline void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  u32 thread = threadIdx.x, lane = thread % 32;
-  Warp& warp = warps[thread / 32];
-  std::memcpy(warp.d[lane], d, sizeof d);
-  std::memcpy(warp.a[lane], a, sizeof a);
-  warp.b[lane][0] = b0;
-  warp.b[lane][1] = b1;
-  together(warp, [&] {
-    for (u32 row = 0; row < 16; row++) {
-      for (u32 col = 0; col < 8; col++) {
-        double sum = 0;
-        for (u32 k = 0; k < 8; k++) {
-          u32 left = warp.a[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2], right = warp.b[col * 4 + k % 4][k / 4];
-          sum += double(__uint_as_float(left & 0xffffe000u)) * __uint_as_float(right & 0xffffe000u);
-        }
-        float& to = warp.d[row % 8 * 4 + col / 2][row / 8 * 2 + col % 2];
-        to = float(to + sum);
-      }
-    }
-  });
-  std::memcpy(d, warp.d[lane], sizeof d);
+  auto value = [](u32 bits) { return double(__uint_as_float(bits & 0xffffe000u)); };
+  product(
+      8, d, a, b0, b1, [&](const Warp& warp, u32 row, u32 k) { return value(warp.a[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]); },
+      [&](const Warp& warp, u32 col, u32 k) { return value(warp.b[col * 4 + k % 4][k / 4]); });
 }
 
 template <class Call>
