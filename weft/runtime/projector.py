@@ -131,7 +131,9 @@ def _with_frames(tensors: Mapping[str, TensorView], projector: Projector) -> Map
     first = next(f"{stem}.weight" for stem, own in projector.root.items() if own == projector.frames)
     missing = next((name for name in (first, f"{first}.1") if name not in tensors), None)
     if missing is not None:
-        raise WeightError("mmproj", f"{projector.kind} projectors have a matrix for each of two frames: {missing}")
+        raise WeightError(
+            "mmproj", f"has no {missing}: {projector.kind} projectors have a matrix for each of two frames"
+        )
     frames = [tensors[name].numpy().astype(np.float32) for name in (first, f"{first}.1")]
     if frames[0].shape != frames[1].shape or frames[0].ndim != 4:
         raise WeightError("mmproj", f"{first} and {first}.1 must have one shape of four dimensions")

@@ -43,9 +43,8 @@ from weft.graph.program import Program
 from weft.ops.state import AdapterArray, KvArray, SlotArray
 
 BATCH_TOKENS = 2048  # of an encoder's step
-READ_IN_ROWS = dict.fromkeys(
-    (*PRODUCTS, "embedding"), 1
-)  # ops that read a weight as it is stored, and which operand it is
+# Ops that read a weight as it is stored, and which operand it is.
+READ_IN_ROWS = dict.fromkeys((*PRODUCTS, "embedding"), 1)
 
 
 class GpuBackend(Backend):

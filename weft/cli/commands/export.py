@@ -90,7 +90,7 @@ def write_alone(
 @click.option(
     "--gpu/--no-gpu",
     default=None,
-    help="Add the launches for hosts with WebGPU; default: where GPUs have all that the model needs.",
+    help="Also write what a browser needs to run the model on a GPU (WebGPU); default: if the model can run there.",
 )
 @click.option("--shard-mb", type=click.IntRange(1), default=256, show_default=True, help="Largest file of weights.")
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle.")

@@ -145,6 +145,7 @@ class CudaDevice:
     """An opened GPU. `lock` is held by whoever starts steps and waits: one step at a time."""
 
     reuses = True  # commands can be submitted again
+    kernels: Mapping[str, Callable[..., Iterator[Launch]]] = {**OPS, **NARROW}
     holds = ("f32", "i32", "bf16")
     busy = 512  # queries and heads
 
@@ -165,10 +166,6 @@ class CudaDevice:
         self.used_bytes = 0
         self.counters = self.buffer(4 * self.busy, "counters")  # one for queries whose attention is split, all zero
         self._compiled: dict[tuple[str, Defines], tuple[Shader, Compiled]] = {}
-
-    @property
-    def kernels(self) -> Mapping[str, Callable[..., Iterator[Launch]]]:
-        return {**OPS, **NARROW}
 
     @property
     def largest_buffer(self) -> int:

@@ -52,7 +52,7 @@ class Tile:
 
 
 # By the type of the weight, or where numbers have one part: on an H200 the fastest of eight to twelve, or within 7 % of
-# it (docs/LOG.md). Tiles that are twice as large were slower.
+# it (docs/LOG.md).
 TILES = {
     "single": Tile(2, 2, 2, chunks=1, ahead=3),
     "f16": Tile(2, 2, 2, chunks=1, ahead=3),
