@@ -59,7 +59,9 @@ def write_alone(
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to write.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to write; with --alone the file."
+)
 @click.option(
     "--for",
     "purpose",
@@ -111,7 +113,7 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write MODEL as a folder that C programs run without Python.
+    """Write MODEL as a folder that C programs and browsers run without Python.
 
     It has the planned program, the weights, the tokenizer and a manifest with the digest of every file. `weft.h` and
     libweft run it, with the same kernels and the same results: docs/howto/embed-in-c.md.
