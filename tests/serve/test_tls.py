@@ -150,7 +150,8 @@ def test_the_command_speaks_https_and_ps_finds_it(tmp_path, model_files, pairs):
     try:
         url = f"https://127.0.0.1:{process.port}"
         assert f"curl {url}/v1/chat/completions" in process.summary
-        assert httpx.get(f"{url}/health", verify=trusting(pairs["first"])).status_code == 200
+        with httpx.Client(base_url=url, verify=trusting(pairs["first"])) as client:
+            wait_for(lambda: client.get("/health").status_code == 200, 60)  # 503 while the model loads
         (found,) = json.loads(process.weft("ps", "--json").stdout)
         assert found["url"] == url and found["models"][0]["name"] == "tiny"
         assert process.weft("stop").returncode == 0 and process.end()[0] == 0

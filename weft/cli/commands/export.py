@@ -113,7 +113,7 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write MODEL as a folder that C programs and browsers run without Python.
+    """Write MODEL as a folder that C programs and browsers run.
 
     It has the planned program, the weights, the tokenizer and a manifest with the digest of every file. `weft.h` and
     libweft run it, with the same kernels and the same results: docs/howto/embed-in-c.md.
