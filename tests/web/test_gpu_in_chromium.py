@@ -312,7 +312,7 @@ def test_a_text_is_ended_and_the_next_one_is_whole(writing: Any) -> None:
     assert 0 < ended[1] < 900
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("kind", ["q8_0", "q4_1", "q6_k", "mxfp4"])
 def test_tokens_of_stored_types_are_those_of_python(tab: Any, site: Site, tmp_path: Path, kind: str) -> None:
     """Rows are arranged for shaders when they are uploaded."""
     from test_wasm_weights import write as write_model

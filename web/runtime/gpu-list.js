@@ -64,11 +64,11 @@ function readPiece(about, weights, bytes) {
   const row = tensor.bytes / total, stride = whole(about.stride, `the rows of ${name}`, row, bytes);
   const first = whole(about.first ?? 0, `the first row of ${name}`, 0, total), rows = whole(about.rows, `the rows of ${name}`, 1, total - first);
   need(stride % 16 === 0 && at + rows * stride <= bytes, `${name} does not fit into its buffer`);
-  const codes = about.codes === undefined ? null : listOf(about.codes, `the codes of ${name}`, 3);
+  const codes = about.codes === undefined ? null : listOf(about.codes, `the codes of ${name}`, 4);
   if (codes) {
-    need(codes.length === 3 && codes.every((one) => Number.isSafeInteger(one) && one >= 0 && one <= 1024), `the codes of ${name} are not places in a block`);
-    const [scale, from, to] = codes, block = to - from + 2;
-    need(to > from && scale + 2 <= block && to <= block && row % block === 0, `the codes of ${name} do not fit its blocks`);
+    need(codes.length === 4 && codes.every((one) => Number.isSafeInteger(one) && one >= 0 && one <= 1024), `the codes of ${name} are not places in a block`);
+    const [scale, wide, from, to] = codes, block = to - from + wide;
+    need(to > from && scale + wide <= block && to <= block && row % block === 0, `the codes of ${name} do not fit its blocks`);
   }
   return { tensor, at, first, rows, row, stride, codes };
 }

@@ -12,11 +12,11 @@ function arranged({ row, stride, codes }, source, first, end) {
       out.set(source.subarray(from, from + row), to);
       continue;
     }
-    const [scale, start, stop] = codes, size = stop - start, block = size + 2, count = row / block;
+    const [scale, wide, start, stop] = codes, size = stop - start, block = size + wide, count = row / block;
     for (let b = 0; b < count; ++b) {
       const at = from + b * block;
       out.set(source.subarray(at + start, at + stop), to + b * size);
-      out.set(source.subarray(at + scale, at + scale + 2), to + count * size + 2 * b);
+      out.set(source.subarray(at + scale, at + scale + wide), to + count * size + wide * b);
     }
   }
   return out;

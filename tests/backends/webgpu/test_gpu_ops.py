@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from gpus import ALL, agree, errors_of
 
-from weft.backends.webgpu.launch import KERNELS, MANY
+from weft.backends.webgpu.launch import KERNELS, MANY, STORED
 from weft.backends.webgpu.products import LARGE, PLAIN, ROW, SMALL
+from weft.backends.webgpu.weights import ALIGNED, ROWS, upload
+from weft.dtype import DTYPES
 from weft.graph.single import single
 from weft.ops.registry import catalogue
 from weft.ops.samples import weight as blocks
@@ -41,7 +43,7 @@ def test_an_op_agrees_with_its_reference(gpu, name):
 SHADERS = [replace(one, least=0, most=MANY) for one in (PLAIN, ROW, SMALL, LARGE)]
 
 
-@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"] if ALL else ["f16", "q4_k"])
+@pytest.mark.parametrize("kind", STORED if ALL else ["f16", "q4_k"])
 def test_products_have_the_same_bits_in_every_shader_and_batch(gpu, kind, monkeypatch):
     rng = np.random.default_rng(5)
     depth = 200 if kind in ("f32", "f16", "bf16") else 1280
@@ -59,6 +61,23 @@ def test_products_have_the_same_bits_in_every_shader_and_batch(gpu, kind, monkey
     plain, *others = wholes  # the others take turns on real devices: a batch decides which
     assert agree(gpu, others[0], plain)
     assert all(np.array_equal(one, others[0]) for one in others)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STORED if DTYPES[kind].quantised])
+def test_a_packed_weight_is_read_as_it_is_stored(gpu, kind):
+    rng = np.random.default_rng(7)
+    x, ids, weight = (
+        rng.standard_normal((3, 512)).astype("f4"),
+        np.array([0, 19, 7], np.int32),
+        blocks(rng, kind, 20, 512),
+    )
+    if kind in gpu.device.reads:
+        stored = upload(gpu.device, weight, ROWS, "w")
+        assert stored.stored == kind
+        assert stored.nbytes < weight.data.nbytes + 20 * ALIGNED
+    for name, operands in (("matmul", (x, weight, None)), ("embedding", (ids, weight))):
+        op = catalogue()[name]
+        assert max(errors_of(gpu, op, operands, {})) <= op.tolerance_for(operands)
 
 
 def test_a_matrix_larger_than_a_binding_is_cut(gpu, monkeypatch):

@@ -33,13 +33,8 @@ TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
 PER_WORD = {"f32": 1, "f16": 2, "bf16": 2, "i8": 4}  # channels of a state's keys and values in a word: lib/pages.wgsl
 STORED = (
-    "f32",
-    "f16",
-    "bf16",
-    "q8_0",
-    "q4_0",
-    "q4_k",
-    "q6_k",
+    *("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
+    *("iq4_nl", "iq4_xs", "mxfp4"),
 )  # types that lib/weights.wgsl reads; others are widened when they are uploaded
 
 

@@ -24,15 +24,15 @@ LARGEST_BINDING = 128 << 20  # bytes: what every device with WebGPU allows
 @frozen
 class Piece:
     """Rows of a weight in a buffer: from byte `at` on, each `stride` bytes; without rows, all numbers as they are
-    stored. `codes`: where the scale of a block of the file is, and where its codes begin and end, which come first in a
-    row."""
+    stored. `codes`: where the scale of a block of the file is, its bytes, and where its codes begin and end, which come
+    first in a row."""
 
     weight: str
     at: int = 0
     first: int = 0
     rows: int = 0
     stride: int = 0
-    codes: tuple[int, int, int] | None = None
+    codes: tuple[int, int, int, int] | None = None
 
 
 @frozen(eq=False)
@@ -58,6 +58,7 @@ class ListedDevice:
     products = GPU_PRODUCTS
     kernels = KERNELS
     holds = ("f32", "i32")
+    reads = STORED
     fusing = True
     busy = 256
     largest_buffer = LARGEST_BINDING
@@ -107,7 +108,7 @@ def listed_weights(
         fits = element.name in STORED if kind == ROWS else element.name == "f32"
         if not fits:
             what = f"{weight.name} is {element}, which shaders do not read as it is stored"
-            raise UnsupportedError("export", what, advice="export a model with weights in f32, f16, bf16, q8_0 or q4_0")
+            raise UnsupportedError("export", what, advice=f"export a model with weights in {', '.join(STORED)}")
         groups.setdefault(together or weight.name, []).append(weight)
     for group in groups.values():
         found.update(_laid_out(group, {weight.name: stored[weight.name][0] for weight in group}, largest))
