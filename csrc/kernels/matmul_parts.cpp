@@ -30,6 +30,13 @@ constexpr int64_t kWParts<F16> = 2;
 template <>
 constexpr int64_t kWParts<Bf16> = 1;
 
+// Products of tiles with few rows take less time.
+static void shape_tiles_for(int64_t height) {
+  TileShapes shapes;
+  for (int i = 0; i < 8; ++i) shapes.bytes[i] = 64, shapes.rows[i] = i < 6 ? static_cast<uint8_t>(height) : 16;
+  _tile_loadconfig(&shapes);
+}
+
 // Which part of x is multiplied by which of W, the largest product last. From one to the next only one operand changes.
 struct PartPair {
   int64_t x, w;
@@ -74,10 +81,10 @@ WEFT_INLINE void store_parts(f32x16 a, f32x16 b, __m512i halves, std::byte* out)
   for (int64_t i = 0; i < count; ++i) _mm512_store_si512(out + i * kTile, _mm512_permutex2var_epi16(first[i], halves, second[i]));
 }
 
-// 16 rows of x as tiles [step][part][16][32]; rows and columns that do not exist are zero.
-static void lay_rows(const float* x, int64_t stride, int64_t rows, int64_t columns, std::byte* out) {
+// Rows of x as tiles [step][part][16][32] of which `height` rows are read; those and columns that do not exist are zero.
+static void lay_rows(const float* x, int64_t stride, int64_t rows, int64_t columns, int64_t height, std::byte* out) {
   const __m512i halves = upper_halves<Order::apart>();
-  for (int64_t r = 0; r < kTileRows; ++r, x += stride, out += 64)
+  for (int64_t r = 0; r < height; ++r, x += stride, out += 64)
     for (int64_t k = 0; k < columns; k += kStep) {
       const int64_t count = r < rows ? columns - k : 0;
       const f32x16 first = count ? load_n(x + k, count) : zero(), second = count > 16 ? load_n(x + k + 16, count - 16) : zero();
@@ -180,7 +187,7 @@ struct PartsProduct {
   const float* x;
   const T* w;
   float* y;
-  int64_t depth, columns;
+  int64_t depth, columns, height;  // height: rows of a tile
   Epilogue epilogue;
 
   WEFT_INLINE bool last(int64_t k) const { return k + kBlockColumns >= depth; }
@@ -217,7 +224,8 @@ struct PartsTask {
     for (int64_t k = 0; k < a.depth; k += kBlockColumns) {
       for (int64_t t = 0; t < tiles; ++t) {
         const int64_t row = piece.row + t * kTileRows;
-        lay_rows(a.x + row * a.depth + k, a.depth, smaller(kTileRows, piece.row_end - row), a.block_columns(k), rows_at(t, k));
+        lay_rows(a.x + row * a.depth + k, a.depth, smaller(kTileRows, piece.row_end - row), a.block_columns(k), a.height,
+                 rows_at(t, k));
       }
       for (int64_t panel = piece.panel; panel < piece.panel_end; panel += 2) few ? multiply_few(k, panel) : multiply_panels(k, panel);
     }
@@ -299,16 +307,16 @@ static void multiply_parts(const Call& call, const Worker& worker) {
   constexpr int64_t kAll = 1 << 20;  // panels: as many as there are
   const Weight& weight = *call.in[1].weight;
   const Epilogue epilogue(call);
-  const int64_t rows = call.in[0].rows(), worth = rows > 2 * kTileRows ? 16 : 4;  // panels for which rows are split anew
+  const int64_t rows = call.in[0].rows(), height = smaller(rows, kTileRows), worth = rows > 2 * kTileRows ? 16 : 4;  // panels for which rows are split anew
   const Pieces pieces(call, weight, 2 * kTileRows, kMostRows, kAll, worker.count > 1 ? worth : kAll, worker.count);
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | 0x8040);  // vectors treat subnormal numbers as the matrix unit does
-  shape_whole_tiles();
+  shape_tiles_for(height);
   for (int64_t task; (task = worker.next(pieces.count())) < pieces.count();) {
     const Piece piece = pieces.at(task);
     if (piece.row == piece.row_end) continue;
     const PartsProduct<T> a{call.in[0].as<float>(), reinterpret_cast<const T*>(matrix_of(weight, piece)), call.out[0].as<float>(),
-                            weight.cols, weight.rows, epilogue.of(piece.matrix, weight.rows)};
+                            weight.cols, weight.rows, height, epilogue.of(piece.matrix, weight.rows)};
     PartsTask<T>{a, piece, worker.scratch}.multiply_all();
   }
   _mm_setcsr(before);
