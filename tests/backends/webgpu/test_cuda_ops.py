@@ -13,7 +13,7 @@ from gpus import ALL, errors_of, ran
 from weft.backends.webgpu.cuda import products
 from weft.backends.webgpu.cuda.driver import CudaError, reason_against
 from weft.backends.webgpu.cuda.translate import translated
-from weft.backends.webgpu.launch import KERNELS
+from weft.backends.webgpu.launch import KERNELS, STORED
 from weft.backends.webgpu.shader import Shader
 from weft.dtype import rounded_bf16
 from weft.errors import BackendError, MemoryPlanError
@@ -26,7 +26,7 @@ from weft.ops.samples import weight as blocks
 from weft.ops.spec import spec_of
 from weft.ops.tolerance import relative_error
 
-FLOATS, BLOCKS = ("f32", "f16", "bf16"), ("q8_0", "q4_0", "q4_k", "q6_k")
+FLOATS = ("f32", "f16", "bf16")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,14 @@ def test_an_op_agrees_with_its_reference(cuda, name):
             assert max(errors_of(cuda, op, operands, attrs)) <= op.tolerance_for(operands)
 
 
+@pytest.mark.parametrize("kind", STORED)
+def test_rows_of_every_type_are_looked_up(cuda, kind):
+    """By the shaders of WebGPU."""
+    operands = np.array([3, 0, 16], np.int32), blocks(np.random.default_rng(3), kind, 17, 512)
+    op = catalogue()["embedding"]
+    assert max(errors_of(cuda, op, operands, {})) <= op.tolerance_for(operands)
+
+
 @pytest.mark.parametrize("sizes", [(0, 3, 0, 1), (40, 1, 2, 0, 30)])
 def test_rows_of_several_matrices_are_multiplied_by_the_shaders(cuda, sizes):
     rng, op = np.random.default_rng(1), catalogue()["matmul"]
@@ -60,7 +68,7 @@ def test_rows_of_several_matrices_are_multiplied_by_the_shaders(cuda, sizes):
     assert max(errors_of(cuda, op, operands, {})) <= op.tolerance_for(operands)
 
 
-@pytest.mark.parametrize("kind", FLOATS + BLOCKS)
+@pytest.mark.parametrize("kind", STORED)
 def test_products_have_the_same_bits_in_every_batch(cuda, kind):
     """One row, a few, more and many: four kernels, on matrix units."""
     rng = np.random.default_rng(5)

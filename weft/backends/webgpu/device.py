@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.webgpu.launch import KERNELS, STORED
+from weft.backends.webgpu.launch import KERNELS
 from weft.backends.webgpu.memory import free_memory
 from weft.backends.webgpu.native import Dispatch, record, shader_module
 from weft.backends.webgpu.products import GPU_PRODUCTS, SOFTWARE_PRODUCTS
@@ -125,7 +125,6 @@ class Device:
     reuses = False  # whether commands can be submitted again
     kernels = KERNELS
     holds: tuple[str, ...] = ("f32", "i32")  # types of values
-    reads = STORED  # types of weights that products and look-ups read as they are stored
     busy = 256  # workgroups that keep a GPU busy: attention of so many queries and heads is not split
 
     def __init__(self, adapter: Adapter) -> None:

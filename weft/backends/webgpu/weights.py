@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.backends.base import Loaded, Loading, Source, StoredTensor, WantedWeight, Weights
 from weft.backends.webgpu.device import Buffer, Device
-from weft.backends.webgpu.launch import PART, WORD
+from weft.backends.webgpu.launch import PART, STORED, WORD
 from weft.backends.webgpu.products import Rows
 from weft.dtype import DType, dtype
 from weft.errors import MemoryPlanError
@@ -25,11 +25,14 @@ ROWS = "rows"
 STACK = "stack"
 VECTOR = "vector"
 ALIGNED = 16  # bytes: rows begin where four words can be read at once
-# Where a block's scale is, its bytes, and the codes from and to: sizes that are no multiple of a word are taken apart.
+# Where a block's scale is, its bytes, and the codes from and to: blocks that are no whole words, or begin in the middle
+# of what can be read at once, are taken apart.
 CODES = {
     "q8_0": (0, 2, 2, 34),
     "q4_0": (0, 2, 2, 18),
+    "q4_1": (0, 4, 4, 20),
     "q5_0": (0, 2, 2, 22),
+    "q5_1": (0, 4, 4, 24),
     "q3_k": (108, 2, 0, 108),
     "q6_k": (208, 2, 0, 208),
     "iq4_nl": (0, 2, 2, 18),
@@ -58,7 +61,7 @@ def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -
         numbers = np.ascontiguousarray(dense, np.float32).reshape(-1)
         buffer = device.buffer(numbers.nbytes, name, data=numbers)
         return DeviceWeight(_spec(value), "f32", 1, (Rows(0, numbers.size, buffer),))
-    rows, stored = _rows(value, device.reads)
+    rows, stored = _rows(value)
     stride = rows.shape[1] // WORD
     each = max(1, device.largest_buffer // max(rows.shape[1], 1))
     if layout == STACK:
@@ -72,7 +75,7 @@ def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -
 
 def upload_stack(device: Device, matrices: Sequence[Packed], name: str) -> DeviceWeight:
     """The device's form of a stack, matrix by matrix, so that no second copy of it is in memory."""
-    first, stored = _rows(matrices[0], device.reads)
+    first, stored = _rows(matrices[0])
     size, count = first.nbytes, len(matrices)
     each = min(count, max(1, device.largest_buffer // size))
     parts = []
@@ -80,7 +83,7 @@ def upload_stack(device: Device, matrices: Sequence[Packed], name: str) -> Devic
         some = matrices[start : start + each]
         buffer = device.buffer(len(some) * size, name)
         for index, matrix in enumerate(some):
-            buffer.write(index * size, np.ascontiguousarray(_rows(matrix, device.reads)[0]))
+            buffer.write(index * size, np.ascontiguousarray(_rows(matrix)[0]))
         parts.append(Rows(start * len(first), len(some) * len(first), buffer))
     spec = Spec((count, *matrices[0].shape), matrices[0].dtype)
     return DeviceWeight(spec, stored, first.shape[1] // WORD, tuple(parts))
@@ -92,10 +95,10 @@ def _spec(value: np.ndarray | Packed) -> Spec:
     return Spec(value.shape, dtype("f16" if value.dtype == np.float16 else "f32"))
 
 
-def _rows(value: np.ndarray | Packed, reads: Sequence[str]) -> tuple[np.ndarray, str]:
-    """Bytes [rows, bytes of a row], padded to PART columns, and their type: their own if it is one of `reads`."""
+def _rows(value: np.ndarray | Packed) -> tuple[np.ndarray, str]:
+    """Bytes [rows, bytes of a row], padded to PART columns, and their type."""
     packed = value if isinstance(value, Packed) else pack(value, "f16" if value.dtype == np.float16 else "f32")
-    if packed.dtype.name not in reads:
+    if packed.dtype.name not in STORED:
         packed = pack(packed.dense(), "f32")
     kind = packed.dtype
     rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
@@ -161,7 +164,7 @@ class GpuWeights(Weights):
             kind = layout_of(weight)[0]
             made = None
             if kind == ROWS and len(group) > 1:
-                rows, stored = _rows(value, self._device.reads)
+                rows, stored = _rows(value)
                 if joint is None and weight is group[0]:
                     size = sum(one.shape[0] for one in group) * rows.shape[1]
                     joint = self._device.buffer(size, weight.name) if size <= self._device.largest_buffer else None
@@ -176,18 +179,18 @@ class GpuWeights(Weights):
     def _check_room(self, wanted: Sequence[WantedWeight]) -> None:
         """MemoryPlanError, before anything is uploaded, where these do not fit."""
         free = self._device.free_memory()
-        total = sum(_device_bytes(weight, self._device.reads) for weight in wanted)
+        total = sum(_device_bytes(weight) for weight in wanted)
         if free is not None and total > free[0]:
             given = f"{total / 1e9:.2f} GB, and {free[1]} is {free[0] / 1e9:.2f} GB"
             advice = "use a smaller quantisation, or device cpu"
             raise MemoryPlanError("gpu", f"the weights do not fit: they take {given}", advice=advice)
 
 
-def _device_bytes(wanted: WantedWeight, reads: Sequence[str]) -> int:
+def _device_bytes(wanted: WantedWeight) -> int:
     """What a weight takes on the device."""
     layout, kind, _ = layout_of(wanted)
     count = math.prod(wanted.shape)
-    return dtype(kind).nbytes(count) if layout in (ROWS, STACK) and kind in reads else 4 * count
+    return dtype(kind).nbytes(count) if layout in (ROWS, STACK) and kind in STORED else 4 * count
 
 
 def _stack_shape(wanted: WantedWeight) -> tuple[int, int, int]:

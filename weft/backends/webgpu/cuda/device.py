@@ -20,7 +20,7 @@ from weft.backends.webgpu.cuda import driver as calls
 from weft.backends.webgpu.cuda.attention import attention, rotation, whole
 from weft.backends.webgpu.cuda.driver import CudaError, Driver, arguments_of
 from weft.backends.webgpu.cuda.narrow import NARROW
-from weft.backends.webgpu.cuda.products import PACKED, products_for
+from weft.backends.webgpu.cuda.products import products_for
 from weft.backends.webgpu.cuda.translate import Kernel, translated
 from weft.backends.webgpu.device import COPIED_BYTES, COPY_ROUNDS, Adapter
 from weft.backends.webgpu.launch import KERNELS as OPS
@@ -147,7 +147,6 @@ class CudaDevice:
     reuses = True  # commands can be submitted again
     kernels: Mapping[str, Callable[..., Iterator[Launch]]] = {**OPS, **NARROW}
     holds = ("f32", "i32", "bf16")
-    reads = PACKED
     busy = 512  # queries and heads
 
     def __init__(self, driver: Driver, index: int) -> None:

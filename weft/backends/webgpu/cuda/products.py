@@ -19,7 +19,6 @@ BLOCKS_WIDE, FLOATS_WIDE = 2, 4  # eights of columns that a warp takes of blocks
 
 
 TILED = ("f32", "f16", "bf16")  # weights
-PACKED = (*TILED, "q8_0", "q4_0", "q4_k", "q6_k")  # weights that kernels/lib/fragments.cu reads
 TILES_FROM = 80  # the capability of the first GPUs that copy while they compute
 
 

@@ -58,7 +58,6 @@ class ListedDevice:
     products = GPU_PRODUCTS
     kernels = KERNELS
     holds = ("f32", "i32")
-    reads = STORED
     fusing = True
     busy = 256
     largest_buffer = LARGEST_BINDING

@@ -47,7 +47,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
 #if DTYPE == f32
         less = rests_of(raw[i], w);
 #endif
-        vec2<f32> first = scales_of(left, k0), second = scales_of(right, k0);
+        Scales first = scales_of(left, k0), second = scales_of(right, k0);
         for (u32 m = 0; m < TALL; m++) {
           array<Halves, PARTS> x;
           for (u32 j = 0; j < PARTS; j++) x[j] = halves_of(row0 + m * 16u + g, j, k0, t);

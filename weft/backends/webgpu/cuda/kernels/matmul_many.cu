@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     u32 end = w_min(begin + SEGMENT, p.depth);
     for (u32 k0 = begin; k0 < end; k0 += 32u) {
       Pairs w[WIDE], less[WIDE];
-      vec2<f32> first[WIDE], second[WIDE];
+      Scales first[WIDE], second[WIDE];
       for (u32 j = 0; j < WIDE; j++) {
         Raw raw = raw_of(row_of(w_min(col0 + j * 8u + g, p.cols - 1u)) * p.stride, k0, t);
         w[j] = pairs_of(raw, k0);

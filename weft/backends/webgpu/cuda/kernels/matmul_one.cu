@@ -142,7 +142,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
 // A lane's eight columns of 32 of a part of x.
 FN Pairs columns_of(u32 at, u32 t) {
   Pairs found;
-#if DTYPE == q6_k
+#if DTYPE == q2_k|q3_k|q6_k
   for (u32 i = 0; i < 4; i++) found.of[i] = xs[at + i / 2u * 8u + t * 2u + i % 2u];
 #else
   for (u32 i = 0; i < 4; i++) found.of[i] = xs[at + t * 4u + i];

@@ -123,14 +123,15 @@ fn weight4(row: u32, stride: u32, k: u32) -> vec4<f32> {
 #if DTYPE == q4_1|q5_1
 #include half
 fn weight4(row: u32, stride: u32, k: u32) -> vec4<f32> {
+  let blocks = (p.{{DEPTH}} + 31u) / 32u;
 #if DTYPE == q4_1
-  let block = row * stride + (k >> 5u) * 5u;
-  let codes = four_codes(block + 1u, k);
+  let codes = four_codes(row * stride + (k >> 5u) * 4u, k);
+  let scale = widened2(word_at(row * stride + blocks * 4u + (k >> 5u)));
 #else
-  let block = row * stride + (k >> 5u) * 6u;
-  let codes = four_codes(block + 2u, k) + four_bits(word_at(block + 1u), k & 31u, 16.0);
+  let block = row * stride + (k >> 5u) * 5u;
+  let codes = four_codes(block + 1u, k) + four_bits(word_at(block), k & 31u, 16.0);
+  let scale = widened2(word_at(row * stride + blocks * 5u + (k >> 5u)));
 #endif
-  let scale = widened2(word_at(block));
   return fma(codes, vec4<f32>(scale.x), vec4<f32>(scale.y));
 }
 #endif

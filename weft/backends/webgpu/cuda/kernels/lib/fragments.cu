@@ -3,9 +3,9 @@
 // Meaning  weft/ops/matmul.py
 // Layout   x as split_rows leaves it: of each row PARTS rows of 16-bit numbers that add up to it times a power of two;
 //          weights as lib/weights has them. A lane (g = lane / 4, t = lane % 4) takes columns 8 t to 8 t + 7 of every 32
-//          of rows g and g + 8 of x and of row g of the weight; of q6_k 4 t to 4 t + 3 of every 16
+//          of rows g and g + 8 of x and of row g of the weight; of q2_k, q3_k and q6_k 4 t to 4 t + 3 of every 16
 // Method   an element is a sum over 256 columns after another; within, f16 and bf16 are one chain of matrix products.
-//          Blocks of integers are chains over 32 columns (16 of q6_k), times the block's scale. f32 is two halves, the
+//          Blocks of integers are chains over the columns of a scale, 32 or 16, times that. f32 is two halves, the
 //          second one 2^11 times. The order does not depend on rows, columns or warps
 // Bound    memory where rows are few, else matrix units
 #bind weight: array<u32>
@@ -18,11 +18,19 @@ const WORDS = 8u;  // of a lane's columns of a weight
 #if DTYPE == f16|bf16
 const WORDS = 4u;
 #endif
-#if DTYPE == q8_0|q4_0|q4_k
+#if DTYPE == q8_0|q4_0|q4_1|q4_k|q2_k|iq4_nl|iq4_xs|mxfp4
 const WORDS = 2u;
 #endif
-#if DTYPE == q6_k
+#if DTYPE == q5_0|q5_1
+const WORDS = 3u;
+#endif
+#if DTYPE == q3_k|q5_k|q6_k
 const WORDS = 4u;
+#endif
+#if DTYPE == q2_k
+alias Scales = vec4<f32>;  // two, and the offsets of the same columns
+#else
+alias Scales = vec2<f32>;  // a scale and an offset, or the scales of the first and the second 16 columns
 #endif
 
 struct Raw { words: array<u32, WORDS> }
@@ -51,16 +59,43 @@ FN Raw raw_of(u32 row, u32 k0, u32 t) {
   uint2 all = *(const uint2*)(weight + row + k0 / 4u + t * 2u);
   raw.words[0] = all.x; raw.words[1] = all.y;
 #endif
-#if DTYPE == q4_0
+#if DTYPE == q4_0|q4_1|iq4_nl|mxfp4
   uint2 all = *(const uint2*)(weight + row + k0 / 8u + (t & 1u) * 2u);
+#endif
+#if DTYPE == iq4_xs
+  uint2 all = *(const uint2*)(weight + row + k0 / 256u * 34u + 2u + (k0 / 32u & 7u) * 4u + (t & 1u) * 2u);
+#endif
+#if DTYPE == q5_0|q5_1
+  u32 block = row + k0 / 32u * 5u;
+  vec2<u32> all(weight[block + 1u + (t & 1u) * 2u], weight[block + 2u + (t & 1u) * 2u]);
+  raw.words[2] = weight[block] >> (t * 8u);
+#endif
+#if DTYPE == q4_0|q4_1|q5_0|q5_1|iq4_nl|iq4_xs|mxfp4
   raw.words[0] = (all.x >> (t / 2u * 4u)) & 0x0f0f0f0fu;
   raw.words[1] = (all.y >> (t / 2u * 4u)) & 0x0f0f0f0fu;
 #endif
-#if DTYPE == q4_k
+#if DTYPE == q4_k|q5_k
   u32 part = k0 / 32u & 7u;
+#if DTYPE == q4_k
   uint2 all = *(const uint2*)(weight + row + k0 / 256u * 36u + 4u + part / 2u * 8u + t * 2u);
+#else
+  uint2 all = *(const uint2*)(weight + row + k0 / 256u * 44u + 12u + part / 2u * 8u + t * 2u);
+  uint2 high = *(const uint2*)(weight + row + k0 / 256u * 44u + 4u + t * 2u);
+  raw.words[2] = (high.x >> part) & 0x01010101u;
+  raw.words[3] = (high.y >> part) & 0x01010101u;
+#endif
   raw.words[0] = (all.x >> ((part & 1u) * 4u)) & 0x0f0f0f0fu;
   raw.words[1] = (all.y >> ((part & 1u) * 4u)) & 0x0f0f0f0fu;
+#endif
+#if DTYPE == q2_k
+  for (u32 half = 0; half < 2; half++) raw.words[half] = weight[row + k0 / 256u * 21u + 4u + (k0 / 128u & 1u) * 8u + half * 4u + t];
+#endif
+#if DTYPE == q3_k
+  u32 start = row + k0 / 256u * 27u;
+  for (u32 half = 0; half < 2; half++) {
+    raw.words[half] = weight[start + 8u + (k0 / 128u & 1u) * 8u + half * 4u + t];
+    raw.words[2 + half] = weight[start + half * 4u + t];
+  }
 #endif
 #if DTYPE == q6_k
   u32 start = row + k0 / 256u * 52u, side = k0 / 128u & 1u, quarter = k0 / 32u & 3u;
@@ -77,6 +112,26 @@ FN void byte_halves(u32 word, u32 less, u32& first, u32& second) {
   first = halves_less(bytes_of(word, 0x64646464u, 0x4140u), less);
   second = halves_less(bytes_of(word, 0x64646464u, 0x4342u), less);
 }
+
+#if DTYPE == q5_0|q5_1
+// The first four bits of a word as the fifth bits of four bytes.
+FN u32 fifths(u32 bits) { return (((bits & 15u) * 0x00204081u) & 0x01010101u) << 4u; }
+#endif
+#if DTYPE == iq4_nl|iq4_xs|mxfp4
+// What the four codes of a word stand for, in bytes: a code's lower three bits choose among eight bytes.
+#if DTYPE == mxfp4
+const TABLE = vec4<u32>(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+#else
+const TABLE = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+#endif
+FN u32 looked_up(u32 codes) {
+  u32 lower = codes & 0x07070707u;
+  u32 pairs = lower | lower >> 4u;
+  u32 chosen = (pairs & 0xffu) | (pairs >> 8u & 0xff00u);
+  u32 upper = (codes >> 3u & 0x01010101u) * 255u;
+  return (bytes_of(TABLE.x, TABLE.y, chosen) & ~upper) | (bytes_of(TABLE.z, TABLE.w, chosen) & upper);
+}
+#endif
 
 // The lane's eight numbers as halves or bfloats: pairs of columns (0, 1), (2, 3), (4, 5), (6, 7). Of blocks the codes.
 FN Pairs pairs_of(const Raw& raw, u32 k0) {
@@ -95,9 +150,37 @@ FN Pairs pairs_of(const Raw& raw, u32 k0) {
   byte_halves(raw.words[0], 0x64086408u, made.of[0], made.of[1]);
   byte_halves(raw.words[1], 0x64086408u, made.of[2], made.of[3]);
 #endif
-#if DTYPE == q4_k
+#if DTYPE == q5_0
+  byte_halves(raw.words[0] | fifths(raw.words[2]), 0x64106410u, made.of[0], made.of[1]);
+  byte_halves(raw.words[1] | fifths(raw.words[2] >> 4u), 0x64106410u, made.of[2], made.of[3]);
+#endif
+#if DTYPE == q5_1
+  byte_halves(raw.words[0] | fifths(raw.words[2]), 0x64006400u, made.of[0], made.of[1]);
+  byte_halves(raw.words[1] | fifths(raw.words[2] >> 4u), 0x64006400u, made.of[2], made.of[3]);
+#endif
+#if DTYPE == q4_1|q4_k
   byte_halves(raw.words[0], 0x64006400u, made.of[0], made.of[1]);
   byte_halves(raw.words[1], 0x64006400u, made.of[2], made.of[3]);
+#endif
+#if DTYPE == q5_k
+  byte_halves(raw.words[0] | raw.words[2] << 4u, 0x64006400u, made.of[0], made.of[1]);
+  byte_halves(raw.words[1] | raw.words[3] << 4u, 0x64006400u, made.of[2], made.of[3]);
+#endif
+#if DTYPE == iq4_nl|iq4_xs|mxfp4
+  byte_halves(looked_up(raw.words[0]) ^ 0x80808080u, 0x64806480u, made.of[0], made.of[1]);
+  byte_halves(looked_up(raw.words[1]) ^ 0x80808080u, 0x64806480u, made.of[2], made.of[3]);
+#endif
+#if DTYPE == q2_k|q3_k
+  u32 quarter = k0 / 32u & 3u;
+  for (u32 half = 0; half < 2; half++) {
+    u32 codes = (raw.words[half] >> (quarter * 2u)) & 0x03030303u;
+#if DTYPE == q2_k
+    byte_halves(codes, 0x64006400u, made.of[2 * half], made.of[2 * half + 1]);
+#else
+    u32 high = ((raw.words[2 + half] >> ((k0 / 128u & 1u) * 4u + quarter)) & 0x01010101u) << 2u;
+    byte_halves(codes | high, 0x64046404u, made.of[2 * half], made.of[2 * half + 1]);
+#endif
+  }
 #endif
 #if DTYPE == q6_k
   u32 quarter = k0 / 32u & 3u;
@@ -122,23 +205,65 @@ FN Pairs rests_of(const Raw& raw, const Pairs& pairs) {
 }
 #endif
 
-#if DTYPE == q8_0|q4_0|q6_k
+FN u32 byte_of(u32 word, u32 byte) { return weight[word + byte / 4u] >> (byte % 4u * 8u) & 255u; }
+
+#if DTYPE == q8_0|q4_0|q5_0|iq4_nl|q3_k|q6_k
 // The scale of a block, of which the row's codes are `words` before.
 FN f32 end_scale(u32 row, u32 words, u32 block) {
   return widened_half(weight[row + words + block / 2u] >> (block % 2u * 16u) & 0xffffu);
 }
 #endif
 
-// The scale of 32 columns of a row of the weight, and of q4_k the offset; of q6_k of 16 columns each.
-FN vec2<f32> scales_of(u32 row, u32 k0) {
+// The scale of 32 columns of a row of the weight and what is taken off, times the sum of x; of some types of 16 columns each.
+FN Scales scales_of(u32 row, u32 k0) {
 #if DTYPE == q8_0
   return vec2<f32>(end_scale(row, (p.depth + 31u) / 32u * 8u, k0 / 32u), 0.0);
 #endif
-#if DTYPE == q4_0
+#if DTYPE == q4_0|iq4_nl
   return vec2<f32>(end_scale(row, (p.depth + 31u) / 32u * 4u, k0 / 32u), 0.0);
 #endif
+#if DTYPE == q5_0
+  return vec2<f32>(end_scale(row, (p.depth + 31u) / 32u * 5u, k0 / 32u), 0.0);
+#endif
+#if DTYPE == q4_1
+  u32 both = weight[row + (p.depth + 31u) / 32u * 4u + k0 / 32u];
+  return vec2<f32>(widened_half(both & 0xffffu), -widened_half(both >> 16u));
+#endif
+#if DTYPE == q5_1
+  u32 both = weight[row + (p.depth + 31u) / 32u * 5u + k0 / 32u];
+  return vec2<f32>(widened_half(both & 0xffffu), -widened_half(both >> 16u));
+#endif
+#if DTYPE == mxfp4
+  u32 power = byte_of(row + (p.depth + 31u) / 32u * 4u, k0 / 32u);
+  return vec2<f32>(power < 2u ? 0.0 : bitcast<f32>((power - 1u) << 23u), 0.0);
+#endif
+#if DTYPE == iq4_xs
+  u32 block = row + k0 / 256u * 34u, part = k0 / 32u & 7u;
+  u32 head = weight[block], low = weight[block + 1u] >> (part * 4u) & 15u, high = head >> (16u + part * 2u) & 3u;
+  return vec2<f32>(widened_half(head & 0xffffu) * (f32(low | high << 4u) - 32.0), 0.0);
+#endif
+#if DTYPE == q2_k
+  u32 block = row + k0 / 256u * 21u, group = k0 / 16u & 15u;
+  u32 both = weight[block + 20u], first = byte_of(block, group), second = byte_of(block, group + 1u);
+  f32 scale = widened_half(both & 0xffffu), offset = widened_half(both >> 16u);
+  return vec4<f32>(scale * f32(first & 15u), scale * f32(second & 15u), offset * f32(first >> 4u), offset * f32(second >> 4u));
+#endif
+#if DTYPE == q3_k
+  u32 block = row + k0 / 256u * 27u, group = k0 / 16u & 15u;
+  vec2<f32> found;
+  for (u32 half = 0; half < 2; half++) {
+    u32 low = byte_of(block + 24u, (group + half) & 7u) >> (group / 8u * 4u) & 15u;
+    u32 high = byte_of(block + 26u, (group + half) & 3u) >> (group / 4u * 2u) & 3u;
+    found[half] = f32(low | high << 4u) - 32.0;
+  }
+  return end_scale(row, p.depth / 256u * 27u, k0 / 256u) * found;
+#endif
+#if DTYPE == q4_k|q5_k
 #if DTYPE == q4_k
   u32 block = row + k0 / 256u * 36u, part = k0 / 32u & 7u;
+#else
+  u32 block = row + k0 / 256u * 44u, part = k0 / 32u & 7u;
+#endif
   u32 both = weight[block], a = weight[block + 1u], b = weight[block + 2u], c = weight[block + 3u];
   u32 shift = 8u * (part & 3u);
   u32 scale = (a >> shift) & 63u, offset = (b >> shift) & 63u;
@@ -175,7 +300,7 @@ FN void product16(f32 (&d)[4], const Halves& x, u32 at, u32 b0, u32 b1) {
 // One chunk of 32 columns added to the sums of a segment; rows g, g + 8 and columns 2 t, 2 t + 1 of them. `first` and
 // `second` are scales of these columns, `ones` the sums of x over the chunk.
 FN void add_chunk(f32 (&sum)[4], f32 (&rest)[4], const array<Halves, PARTS>& x, const Pairs& w, const Pairs& less,
-                  vec2<f32> first, vec2<f32> second, const f32 (&ones)[4]) {
+                  Scales first, Scales second, const f32 (&ones)[4]) {
 #if DTYPE == f16|bf16
   for (u32 part = 0; part < PARTS; part++) {
     product16(sum, x[part], 0, w.of[0], w.of[1]);
@@ -188,30 +313,35 @@ FN void add_chunk(f32 (&sum)[4], f32 (&rest)[4], const array<Halves, PARTS>& x, 
     product16(rest, x[0], at, less.of[2 * at], less.of[2 * at + 1]);
   }
 #endif
-#if DTYPE == q8_0|q4_0|q4_k
+#if DTYPE == q8_0|q4_0|q4_1|q5_0|q5_1|q4_k|q5_k|iq4_nl|iq4_xs|mxfp4
   f32 part_sum[4] = {0, 0, 0, 0};
   for (u32 at = 0; at < 2; at++) {
     for (u32 part = 0; part < PARTS; part++) product16(part_sum, x[part], at, w.of[2 * at], w.of[2 * at + 1]);
   }
   for (u32 i = 0; i < 4; i++) {
     sum[i] = w_fma(part_sum[i], i % 2 == 0 ? first.x : second.x, sum[i]);
-#if DTYPE == q4_k
+#if DTYPE == q4_1|q5_1|q4_k|q5_k
     sum[i] = w_fma(ones[i], i % 2 == 0 ? -first.y : -second.y, sum[i]);
 #endif
   }
 #endif
-#if DTYPE == q6_k
+#if DTYPE == q2_k|q3_k|q6_k
   for (u32 at = 0; at < 2; at++) {
     f32 part_sum[4] = {0, 0, 0, 0};
     for (u32 part = 0; part < PARTS; part++) product16(part_sum, x[part], at, w.of[2 * at], w.of[2 * at + 1]);
     for (u32 i = 0; i < 4; i++) sum[i] = w_fma(part_sum[i], i % 2 == 0 ? first[at] : second[at], sum[i]);
+#if DTYPE == q2_k
+    f32 own_ones[4] = {0, 0, 0, 0};
+    for (u32 part = 0; part < PARTS; part++) product16(own_ones, x[part], at, 0x3c003c00u, 0x3c003c00u);
+    for (u32 i = 0; i < 4; i++) sum[i] = w_fma(own_ones[i], i % 2 == 0 ? -first[2 + at] : -second[2 + at], sum[i]);
+#endif
   }
 #endif
 }
 
-// The sums of x over a chunk, which q4_k's offsets are multiplied by.
+// The sums of x over a chunk, which offsets of 32 columns are multiplied by.
 FN void add_ones(f32 (&ones)[4], const array<Halves, PARTS>& x) {
-#if DTYPE == q4_k
+#if DTYPE == q4_1|q5_1|q4_k|q5_k
   for (u32 i = 0; i < 4; i++) ones[i] = 0;
   for (u32 at = 0; at < 2; at++) {
     for (u32 part = 0; part < PARTS; part++) product16(ones, x[part], at, 0x3c003c00u, 0x3c003c00u);

@@ -16,7 +16,7 @@ FN Halves halves_of(u32 row, u32 part, u32 k0, u32 t) {
 FN Pairs columns_of(u32 row, u32 part, u32 k0, u32 t) {
   u32 at = p.split + (row * PARTS + part) * (p.padded / 2u) + k0 / 2u;
   Pairs found;
-#if DTYPE == q6_k
+#if DTYPE == q2_k|q3_k|q6_k
   uint2 first = *(const uint2*)(arena + at + t * 2u), second = *(const uint2*)(arena + at + 8u + t * 2u);
   found.of[0] = first.x; found.of[1] = first.y; found.of[2] = second.x; found.of[3] = second.y;
 #else
