@@ -12,6 +12,8 @@
 //          Two panels of a block are split into tiles in scratch by the vector units, while the matrix unit multiplies the
 //          two before them by all rows of the task
 // Bound    the matrix unit and the second-level cache; splitting W below 32 rows
+#include <algorithm>
+
 #include "core/weight.h"
 #include "kernels/matmul_epilogue.h"
 #include "kernels/widen.h"
@@ -307,7 +309,7 @@ static void multiply_parts(const Call& call, const Worker& worker) {
   constexpr int64_t kAll = 1 << 20;  // panels: as many as there are
   const Weight& weight = *call.in[1].weight;
   const Epilogue epilogue(call);
-  const int64_t rows = call.in[0].rows(), height = smaller(rows, kTileRows), worth = rows > 2 * kTileRows ? 16 : 4;  // panels for which rows are split anew
+  const int64_t rows = call.in[0].rows(), height = std::clamp<int64_t>(rows, 1, kTileRows), worth = rows > 2 * kTileRows ? 16 : 4;  // panels for which rows are split anew
   const Pieces pieces(call, weight, 2 * kTileRows, kMostRows, kAll, worker.count > 1 ? worth : kAll, worker.count);
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | 0x8040);  // vectors treat subnormal numbers as the matrix unit does
