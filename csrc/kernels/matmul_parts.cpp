@@ -67,30 +67,30 @@ WEFT_INLINE void split_parts(f32x16 v, __m512i (&part)[count]) {
 // The upper halves of 16 floats and 16 others: one after another, or in turn.
 enum class Order { apart, paired };
 template <Order order>
-WEFT_INLINE __m512i upper_halves() {
+WEFT_INLINE __m512i upper_halves(__m512i a, __m512i b) {
   alignas(64) static constexpr uint16_t kApart[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
                                                       33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  alignas(64) static constexpr uint16_t kPaired[32] = {1,  33, 3,  35, 5,  37, 7,  39, 9,  41, 11, 43, 13, 45, 15, 47,
-                                                       17, 49, 19, 51, 21, 53, 23, 55, 25, 57, 27, 59, 29, 61, 31, 63};
-  return _mm512_load_si512(order == Order::apart ? kApart : kPaired);
+  if constexpr (order == Order::apart) return _mm512_permutex2var_epi16(a, _mm512_load_si512(kApart), b);
+  constexpr int kChosen = 0xB8;  // bits of a where the mask has none, else of b
+  return _mm512_ternarylogic_epi32(_mm512_srli_epi32(a, 16), _mm512_set1_epi32(static_cast<int>(0xFFFF0000)), b, kChosen);
 }
+
 // The parts of both to tiles that lie one after another.
-template <int64_t count>
-WEFT_INLINE void store_parts(f32x16 a, f32x16 b, __m512i halves, std::byte* out) {
+template <int64_t count, Order order>
+WEFT_INLINE void store_parts(f32x16 a, f32x16 b, std::byte* out) {
   __m512i first[count], second[count];
   split_parts(a, first), split_parts(b, second);
 #pragma GCC unroll 3
-  for (int64_t i = 0; i < count; ++i) _mm512_store_si512(out + i * kTile, _mm512_permutex2var_epi16(first[i], halves, second[i]));
+  for (int64_t i = 0; i < count; ++i) _mm512_store_si512(out + i * kTile, upper_halves<order>(first[i], second[i]));
 }
 
 // Rows of x as tiles [step][part][16][32] of which `height` rows are read; those and columns that do not exist are zero.
 static void lay_rows(const float* x, int64_t stride, int64_t rows, int64_t columns, int64_t height, std::byte* out) {
-  const __m512i halves = upper_halves<Order::apart>();
   for (int64_t r = 0; r < height; ++r, x += stride, out += 64)
     for (int64_t k = 0; k < columns; k += kStep) {
       const int64_t count = r < rows ? columns - k : 0;
       const f32x16 first = count ? load_n(x + k, count) : zero(), second = count > 16 ? load_n(x + k + 16, count - 16) : zero();
-      store_parts<kXParts>(first, second, halves, out + k / kStep * kXParts * kTile);
+      store_parts<kXParts, Order::apart>(first, second, out + k / kStep * kXParts * kTile);
       for (int64_t i : {0, 16}) _mm_prefetch(reinterpret_cast<const char*>(x + 4 * stride + k + i), _MM_HINT_T0);
     }
 }
@@ -106,14 +106,13 @@ struct Laying {
   int64_t done = 0;         // pairs of this panel
 
   __attribute__((noinline)) void some(int64_t count) {
-    const __m512i halves = upper_halves<Order::paired>();
     while (count > 0 && panels) {
       const int64_t in_step = done % kPairs, turn = smaller(count, kPairs - in_step), whole = smaller(turn, columns / 2 - done);
       std::byte* out = to + done / kPairs * kWParts<T> * kTile + in_step * 64;
       const T* at = from;
       for (int64_t i = 0; i < turn; ++i, at += 32, out += 64) {
-        if (i < whole) store_parts<kWParts<T>>(widen(at), widen(at + 16), halves, out);
-        else store_parts<kWParts<T>>(2 * (done + i) < columns ? widen(at) : zero(), zero(), halves, out);
+        if (i < whole) store_parts<kWParts<T>, Order::paired>(widen(at), widen(at + 16), out);
+        else store_parts<kWParts<T>, Order::paired>(2 * (done + i) < columns ? widen(at) : zero(), zero(), out);
         const char* ahead = reinterpret_cast<const char*>(at + 2 * to_next);
         for (size_t line = 0; line < 32 * sizeof(T); line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
       }
