@@ -88,7 +88,7 @@ class Decoder:
         self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
         compute = pick_compute(checkpoint, compute, self.backend.fast)
         self._programs = Programs(checkpoint, self.backend, compute=compute)
-        self.kv_dtype, self._kv_element = pick_kv_dtype(kv_dtype, checkpoint, compute, self.backend)
+        self.kv_dtype, self._kv_element = pick_kv_dtype(kv_dtype, checkpoint, compute)
         self._asked_context = self._flagged_context() if context is None else context
         self.has_draft_head = draft_head is not False and self._stores_draft_head
         facts = self.prepared.facts if bind else self._facts()

@@ -182,11 +182,11 @@ def test_tiles_of_every_shape_have_the_same_bits(cuda, monkeypatch, kind, shape)
     assert np.array_equal(rows(0), found)
 
 
-@pytest.mark.parametrize("window", [0, 70])
+@pytest.mark.parametrize("window, kind", [(0, "f16"), (70, "f16"), (0, "i8r"), (70, "i4r")])
 @pytest.mark.parametrize("starts, lengths", [([3, 0, 40], [9, 5, 1]), ([200], [1])])
-def test_attention_has_the_same_bits_split_and_whole(cuda, monkeypatch, starts, lengths, window):
+def test_attention_has_the_same_bits_split_and_whole(cuda, monkeypatch, starts, lengths, window, kind):
     op, rng = catalogue()["attention_paged"], np.random.default_rng(1)
-    state, *table = paged(rng, starts, lengths, 2, 32, "f16")
+    state, *table = paged(rng, starts, lengths, 2, 32, kind)
     operands, attrs = (normal(rng, sum(lengths), 4, 32), state, *table), {"scale": 32**-0.5, "window": window}
     found = []
     for busy in (0, 512):  # queries from which on it is not split
@@ -196,6 +196,23 @@ def test_attention_has_the_same_bits_split_and_whole(cuda, monkeypatch, starts, 
         states = {key: cuda.state_from(one) for key, one in bound.states.items()}
         found.append(cuda.compile(bound.program, bound.weights, states).run(bound.inputs)["out0"])
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("kind", ["i8r", "i4r"])
+@pytest.mark.parametrize("dim", [20, 64, 96])
+def test_rotated_rows_are_written_as_on_a_processor(cuda, kind, dim):
+    rng, op = np.random.default_rng(4), catalogue()["kv_write"]
+    state, *table = paged(rng, [3, 0, 40], [9, 5, 1], 2, dim, kind)
+    k, v = normal(rng, 15, 2, dim), normal(rng, 15, 2, dim)
+    k[3, 1], v[4, 0, 5] = 0.0, np.inf
+    want = state.copy()
+    op(k, v, want, *table)
+    bound = single(op, (k, v, state, *table), {})
+    states = {key: cuda.state_from(one) for key, one in bound.states.items()}
+    cuda.compile(bound.program, bound.weights, states).run(bound.inputs)
+    (written,) = (cuda.state_to_array(one) for one in states.values())
+    for found, wanted in zip(written.arrays, want.arrays):
+        assert np.array_equal(found, wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("row", [[-3.5, -0.25, -7.0], [0.0, -0.0, -1.0], [1e-40, 5.0, 5.0], [-1e38, -2e38, -3e38]])

@@ -11,11 +11,14 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from weft.backends.base import fixed
 from weft.dtype import DType
 from weft.errors import BackendError
 from weft.frozen import frozen
 from weft.ops.spec import Dim, linear
+from weft.ops.state import KV_ROTATED
 
 if TYPE_CHECKING:
     from weft.graph.program import Instr, Program, Value
@@ -31,7 +34,8 @@ UNROLLED = 16  # words that attention reads at once
 WORD = 4  # bytes
 TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
-PER_WORD = {"f32": 1, "f16": 2, "bf16": 2, "i8": 4}  # channels of a state's keys and values in a word: lib/pages.wgsl
+# Channels of a state's keys and values in a word: lib/pages.wgsl.
+PER_WORD = {"f32": 1, "f16": 2, "bf16": 2, "i8": 4, "i8r": 4, "i4r": 8}
 STORED = (
     *("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
     *("iq4_nl", "iq4_xs", "mxfp4"),
@@ -281,7 +285,18 @@ def paged(call: Call, tokens: Form, first: int) -> tuple[dict[str, Any], Defines
     places: dict[str, Any] = {name: call.at(first + index) for index, name in enumerate(names)}
     places |= {"tokens": tokens, "sequences": call.shape(first + 1)[0] - 1, "max_pages": call.shape(first + 2)[1]}
     places |= {"key_heads": key_heads, "dim": dim}
-    return places, (("KV", state.dtype.name), ("PER", str(PER_WORD[state.dtype.name])))
+    defines: Defines = (("KV", state.dtype.name), ("PER", str(PER_WORD[state.dtype.name])))
+    size = dim & -dim
+    if state.dtype.name in KV_ROTATED:
+        defines += (("TURNED", "1"), ("SIZE", str(size)), ("BY", str(np.float32(1) / np.sqrt(np.float32(size)))))
+    return places, defines
+
+
+def _centre(call: Call, at: int) -> tuple[tuple[Any, ...], Defines]:
+    """The operands of a constant that keys are less, from `at` on, and what says that they are there."""
+    if not call.given(at):
+        return (), ()
+    return (call.vector(at), call.vector(at + 1)), (("CENTRED", "1"),)
 
 
 @kernel("kv_write")
@@ -289,7 +304,8 @@ def kv_write(call: Call) -> Iterator[Launch]:
     tokens, key_heads, _ = call.shape(0)
     places, defines = paged(call, tokens, 3)
     places |= {"k": call.at(0), "v": call.at(1)}
-    yield Launch("kv_write", defines, places, (call.bound(2).buffer,), tokens * (2 * key_heads))
+    centre, centred = _centre(call, 6)
+    yield Launch("kv_write", defines + centred, places, (call.bound(2).buffer, *centre), tokens * (2 * key_heads))
 
 
 @kernel("rope_table")
@@ -323,9 +339,10 @@ def rope_write(call: Call) -> Iterator[Launch]:
     places, defines = paged(call, tokens, 5)
     places |= {name: call.at(index) for index, name in enumerate(("q", "k", "v", "table"))}
     places |= {"out": call.out(), "heads": heads, "pairs": call.shape(3)[1] // 2}
-    defines += (("INTERLEAVED", str(call.attrs["interleaved"])),)
+    centre, centred = _centre(call, 8)
+    defines += (("INTERLEAVED", str(call.attrs["interleaved"])), *centred)
     each = heads + 2 * call.shape(1)[1]
-    launch = Launch("rope_write", defines, places, (call.bound(4).buffer,), tokens * each)
+    launch = Launch("rope_write", defines, places, (call.bound(4).buffer, *centre), tokens * each)
     yield launch if call.device is None else call.device.specialised(launch)
 
 
@@ -341,9 +358,11 @@ def attention_paged(call: Call) -> Iterator[Launch]:
     places |= {"q": call.at(0), "out": call.out(), "heads": heads, "window": call.attrs["window"]}
     places |= {"scale": float(call.attrs["scale"]), "cap": float(call.attrs["softcap"])}
     sinks = (call.vector(5),) if call.given(5) else ()
-    per = int(dict(defines)["PER"])
+    per = min(4, int(dict(defines)["PER"]))
     words = -(-dim // per)
+    turned = tuple((name, value) for name, value in defines if name in ("TURNED", "SIZE", "BY"))
     defines += (("CHANNELS", "f32" if per == 1 else f"vec{per}<f32>"), ("SLOTS", str(-(-words // LANES))))
+    defines += (("EACH", str(per)),)
     defines += (("WORDS", str(words)), ("CHUNKS", str(words // UNROLLED)), ("WIDTH", str(words * per)))
     sunk: Defines = (("SINKS", str(len(sinks))), ("REACH", str(call.given(6))))
     if call.given(6):
@@ -356,7 +375,7 @@ def attention_paged(call: Call) -> Iterator[Launch]:
     yield Launch("attention_paged", part, places | parts, (state,), items, times=BLOCKS, split=True)
     names = ("positions", "out", "tokens", "heads", "dim", "window", "reach")
     kept = {name: places[name] for name in names if name in places}
-    yield Launch("attention_join", sunk, kept | parts, sinks, items, split=True)
+    yield Launch("attention_join", sunk + turned, kept | parts, sinks, items, split=True)
 
 
 def _teams(teams: int, width: int) -> Defines:

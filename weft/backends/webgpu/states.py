@@ -12,14 +12,15 @@ from weft.backends.base import States, WantedState
 from weft.backends.webgpu.device import Device
 from weft.backends.webgpu.launch import PER_WORD, WORD
 from weft.dtype import bf16_to_f32, dtype, f32_to_bf16
-from weft.ops.state import PAGE, KvArray, SlotArray, slot_shape
+from weft.ops.state import KV_CODES, LEVELS, PAGE, KvArray, SlotArray, slot_shape
 
-NUMPY = {"f32": np.float32, "f16": np.float16, "i8": np.int8}
+SHIFTS = np.arange(0, 32, 4, dtype=np.uint32)  # of the codes of a word
+NUMPY = {"f32": np.float32, "f16": np.float16, "i8": np.int8, "i8r": np.int8}
 
 
 def page_words(kind: str, heads: int, dim: int) -> int:
     """Words of one page of one layer."""
-    return heads * (2 * PAGE * -(-dim // PER_WORD[kind]) + (2 * PAGE if kind == "i8" else 0))
+    return heads * (2 * PAGE * -(-dim // PER_WORD[kind]) + (2 * PAGE if kind in KV_CODES else 0))
 
 
 def slot_words(kind: str, shape: tuple[int, ...]) -> int:
@@ -123,7 +124,7 @@ def layer_array(layer: KvLayer) -> KvArray:
     values = parts[..., PAGE * words : 2 * PAGE * words].reshape(*shape, PAGE, words)
     scales = parts[..., 2 * PAGE * words :].view(np.float32)
     found = [_elements(one, layer.dtype, layer.dim) for one in (keys, values)]
-    both = (scales[..., :PAGE].copy(), scales[..., PAGE:].copy()) if layer.dtype == "i8" else ()
+    both = (scales[..., :PAGE].copy(), scales[..., PAGE:].copy()) if layer.dtype in KV_CODES else ()
     return KvArray(dtype(layer.dtype), found[0].swapaxes(-1, -2), found[1], *both)
 
 
@@ -131,8 +132,12 @@ def _words(rows: np.ndarray, kind: str) -> np.ndarray:
     """Rows [..., dim] as words."""
     per = PER_WORD[kind]
     raw = f32_to_bf16(np.ascontiguousarray(rows)) if kind == "bf16" else rows
+    if kind == "i4r":
+        raw = np.searchsorted(LEVELS, rows).astype(np.uint32)
     padded = np.zeros((*rows.shape[:-1], -(-rows.shape[-1] // per) * per), raw.dtype)
     padded[..., : rows.shape[-1]] = raw
+    if kind == "i4r":
+        padded = np.bitwise_or.reduce(padded.reshape(*rows.shape[:-1], -1, per) << SHIFTS, axis=-1)
     return padded.view(np.uint32)
 
 
@@ -140,4 +145,7 @@ def _elements(words: np.ndarray, kind: str, dim: int) -> np.ndarray:
     raw = np.ascontiguousarray(words)
     if kind == "bf16":
         return bf16_to_f32(raw.view(np.uint16))[..., :dim]
+    if kind == "i4r":
+        codes = (raw[..., None] >> SHIFTS) & np.uint32(15)
+        return np.asarray(LEVELS, np.int8)[codes.reshape(*raw.shape[:-1], -1)[..., :dim]]
     return raw.view(NUMPY[kind])[..., :dim]

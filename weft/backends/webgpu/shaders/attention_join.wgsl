@@ -8,6 +8,9 @@
 #include group
 #include math
 #include join
+#if TURNED
+#include walsh
+#endif
 #if SINKS
 #bind sinks: array<f32>
 #endif
@@ -48,9 +51,16 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
 #end
   }
 #if SINKS
-  let result = shared_with(joint, sinks[group % p.heads]);
+  var result = shared_with(joint, sinks[group % p.heads]);
 #else
-  let result = joint.sums / joint.total;
+  var result = joint.sums / joint.total;
+#endif
+#if TURNED
+  if (index < p.dim) { turning[index] = result.x; }
+  if (index + 256u < p.dim) { turning[index + 256u] = result.y; }
+  turn(index, 256u, p.dim);
+  if (index < p.dim) { result.x = turning[index]; }
+  if (index + 256u < p.dim) { result.y = turning[index + 256u]; }
 #endif
   if (index < p.dim) { put(p.out + group * p.dim + index, result.x); }
   if (index + 256u < p.dim) { put(p.out + group * p.dim + index + 256u, result.y); }

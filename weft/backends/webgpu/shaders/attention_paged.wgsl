@@ -7,6 +7,7 @@
 //          Blocks begin at multiples of 64 of the sequence and are joined in order (lib/join), so that the order depends
 //          on the sequence only. One workgroup a query and head, of four teams with four blocks at a time; or, with
 //          PARTS, one workgroup of one team a block, which leaves its part to attention_join
+//          Of i8r and i4r rows are turned: queries too, and results back (with PARTS by attention_join)
 // Bound    memory
 #include group
 #include math
@@ -16,6 +17,9 @@
 #include half
 #endif
 #include join
+#if TURNED
+#include walsh
+#endif
 #bind state: array<u32>
 #if SINKS
 #bind sinks: array<f32>
@@ -31,6 +35,12 @@
 const LANES = 64u;
 const TEAMS = {{TEAMS}}u;
 const ALL = {{ALL}}u;  // lanes
+const EACH = {{EACH}}u;  // channels that are read at once
+#if KV == i4r
+const STORED = ({{WORDS}}u + 1u) / 2u;  // words of a row: two times four codes in each
+#else
+const STORED = {{WORDS}}u;
+#endif
 var<workgroup> query: array<f32, 512>;
 var<workgroup> lanes: array<f32, ALL>;
 var<workgroup> shares: array<f32, ALL>;
@@ -62,7 +72,7 @@ fn team_max(at: u32, value: f32) -> f32 {
   return largest;
 }
 
-// The channels of a word.
+// The channels of a word, or of half of one.
 #if KV == f32
 fn channels(word: u32) -> f32 { return bitcast<f32>(word); }
 #endif
@@ -72,11 +82,29 @@ fn channels(word: u32) -> vec2<f32> { return widened2(word); }
 #if KV == bf16
 fn channels(word: u32) -> vec2<f32> { return vec2<f32>(bitcast<f32>(word << 16u), bitcast<f32>(word & 0xffff0000u)); }
 #endif
-#if KV == i8
+#if KV == i8|i8r
 fn channels(word: u32) -> vec4<f32> {
   let i = bitcast<i32>(word);
   return vec4<f32>(f32((i << 24u) >> 24u), f32((i << 16u) >> 24u), f32((i << 8u) >> 24u), f32(i >> 24u));
 }
+#endif
+
+#if KV == i4r
+// What a code stands for: LEVELS in weft/ops/state.py.
+fn level(code: u32) -> f32 {
+  let four = select(select(0xc6b5a081u, 0xfaeee1d4u, (code & 4u) != 0u), select(0x2c1f1206u, 0x7f604b3au, (code & 4u) != 0u), (code & 8u) != 0u);
+  return f32(bitcast<i32>(four << (24u - 8u * (code & 3u))) >> 24u);
+}
+
+fn channels(word: u32) -> vec4<f32> {
+  return vec4<f32>(level(word & 15u), level((word >> 4u) & 15u), level((word >> 8u) & 15u), level((word >> 12u) & 15u));
+}
+
+fn key_word(page: u32, w: u32, column: u32) -> u32 { return state[page + (w >> 1u) * PAGE + column] >> (16u * (w & 1u)); }
+fn value_word(row: u32, w: u32) -> u32 { return state[row + (w >> 1u)] >> (16u * (w & 1u)); }
+#else
+fn key_word(page: u32, w: u32, column: u32) -> u32 { return state[page + w * PAGE + column]; }
+fn value_word(row: u32, w: u32) -> u32 { return state[row + w]; }
 #endif
 
 // A score with one more word of a key.
@@ -87,7 +115,7 @@ fn with_key(dot: f32, w: u32, k: {{CHANNELS}}) -> f32 {
 #if KV == f16|bf16
   return fma(query[2u * w + 1u], k.y, fma(query[2u * w], k.x, dot));
 #endif
-#if KV == i8
+#if KV == i8|i8r|i4r
   let first = fma(query[4u * w + 1u], k.y, fma(query[4u * w], k.x, dot));
   return fma(query[4u * w + 3u], k.w, fma(query[4u * w + 2u], k.z, first));
 #endif
@@ -114,10 +142,15 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     bounds.y = u32(n(p.reach + token)) + 1u;
 #endif
   }
-  for (var c = index; c < words * PER; c += ALL) {
+  for (var c = index; c < words * EACH; c += ALL) {
     query[c] = 0.0;
     if (c < p.dim) { query[c] = f(p.q + group * p.dim + c); }
   }
+#if TURNED
+  for (var c = index; c < p.dim; c += ALL) { turning[c] = f(p.q + group * p.dim + c); }
+  turn(index, ALL, p.dim);
+  for (var c = index; c < p.dim; c += ALL) { query[c] = turning[c]; }
+#endif
   let seen = workgroupUniformLoad(&bounds);
   let each = head_words(p.dim);
   let of_head = head / (p.heads / p.key_heads) * each;
@@ -146,18 +179,18 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       var dot = 0.0;
       for (var w0 = 0u; w0 < {{CHUNKS}}u * 16u; w0 += 16u) {  // sixteen are read before any is used
 #each i 16
-        let k{{i}} = channels(state[place + (w0 + {{i}}u) * PAGE + column]);
+        let k{{i}} = channels(key_word(place, w0 + {{i}}u, column));
 #end
 #each i 16
         dot = with_key(dot, w0 + {{i}}u, k{{i}});
 #end
       }
       for (var w = {{CHUNKS}}u * 16u; w < {{WORDS}}u; w++) {
-        dot = with_key(dot, w, channels(state[place + w * PAGE + column]));
+        dot = with_key(dot, w, channels(key_word(place, w, column)));
       }
-#if KV == i8
-      dot = dot * bitcast<f32>(state[place + 2u * PAGE * words + column]);
-      value_scale = bitcast<f32>(state[place + 2u * PAGE * words + PAGE + column]);
+#if KV == i8|i8r|i4r
+      dot = dot * bitcast<f32>(state[place + 2u * PAGE * STORED + column]);
+      value_scale = bitcast<f32>(state[place + 2u * PAGE * STORED + PAGE + column]);
 #endif
       score = dot * p.scale;
       if (p.cap > 0.0) { score = p.cap * tanh_(score / p.cap); }
@@ -175,10 +208,10 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       var sum = {{CHANNELS}}();
       if (w < words) {
         for (var j0 = skipped / 16u * 16u; j0 < count; j0 += 16u) {
-          let row = select(first_page, second_page, j0 >= PAGE) + (PAGE + j0 % PAGE) * {{WORDS}}u + w;
+          let first_row = select(first_page, second_page, j0 >= PAGE) + (PAGE + j0 % PAGE) * STORED;
 #each i 16
           var v{{i}} = {{CHANNELS}}();
-          if (j0 + {{i}}u < count && j0 + {{i}}u >= skipped) { v{{i}} = channels(state[row + {{i}}u * {{WORDS}}u]); }
+          if (j0 + {{i}}u < count && j0 + {{i}}u >= skipped) { v{{i}} = channels(value_word(first_row + {{i}}u * STORED, w)); }
 #end
 #each i 16
           sum = fma({{CHANNELS}}(shares[team * LANES + j0 + {{i}}u]), v{{i}}, sum);
@@ -187,7 +220,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
 #if KV == f32
         joined[team * {{WIDTH}}u + w] = sum;
 #else
-        for (var j = 0u; j < PER; j++) { joined[team * {{WIDTH}}u + w * PER + j] = sum[j]; }
+        for (var j = 0u; j < EACH; j++) { joined[team * {{WIDTH}}u + w * EACH + j] = sum[j]; }
 #endif
       }
     }
@@ -212,9 +245,16 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     workgroupBarrier();
   }
 #if SINKS
-  let result = shared_with(joint, sinks[head]);
+  var result = shared_with(joint, sinks[head]);
 #else
-  let result = joint.sums / joint.total;
+  var result = joint.sums / joint.total;
+#endif
+#if TURNED
+  if (index < p.dim) { turning[index] = result.x; }
+  if (index + ALL < p.dim) { turning[index + ALL] = result.y; }
+  turn(index, ALL, p.dim);
+  if (index < p.dim) { result.x = turning[index]; }
+  if (index + ALL < p.dim) { result.y = turning[index + ALL]; }
 #endif
   if (index < p.dim) { put(p.out + group * p.dim + index, result.x); }
   if (index + ALL < p.dim) { put(p.out + group * p.dim + index + ALL, result.y); }
