@@ -37,6 +37,7 @@ struct weft_model {
   std::unique_ptr<host::Embedder::Batches> batches;  // steps that the host computes: of texts,
   std::unique_ptr<host::Writing> writing;            // or of a text that is written
   host::Step step;                                   // that it computes now
+  bool stepped = false;                              // whether it does
   std::string info;
   std::atomic<bool> cancelled{false};
   std::mutex turn;
@@ -122,6 +123,13 @@ int threads_here() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+// Refuses a call that is for models whose steps are computed elsewhere: what one host has computed the other does not have.
+void check_host(const weft_model& model, bool stepped) {
+  if (model.stepped == stepped) return;
+  const char* what = stepped ? "weft computes the steps of this model: open it with step_tokens" : "the host computes the steps of this model: use weft_begin_... and weft_next_step";
+  fail(ErrorKind::unsupported, "step", what);
+}
+
 host::Adapters& adapters_of(const weft_model& model) { return model.generator ? model.generator->adapters() : model.embedder->adapters(); }
 
 std::string info_of(const weft_model& model, const Level& level) {
@@ -141,6 +149,7 @@ weft_status open_model(std::unique_ptr<bundle::Files> files, const weft_options*
   const Level& level = level_named(options.level ? options.level : "");
   auto model = std::make_unique<weft_model>();
   model->bundle = std::make_unique<bundle::Bundle>(std::move(files), options.trust_digests != 1, options.step_tokens == 0);
+  model->stepped = options.step_tokens != 0;
   model->pool = std::make_unique<Pool>(std::min(options.threads ? options.threads : threads_here(), 64));
   model->tokenizer = model->bundle->tokenizer();
   return_freed_memory();
@@ -172,6 +181,12 @@ class Running {
   weft_model& model_;
   std::unique_lock<std::mutex> lock_;
 };
+
+// The text whose steps the host computes; while a call is running, no other one ends it.
+host::Writing& begun_text(weft_model& model) {
+  if (!model.writing) bad_input("step", "no text was begun: use weft_begin_generate or weft_begin_chat");
+  return *model.writing;
+}
 
 std::vector<std::string_view> texts_of(const char* const* texts, size_t count) {
   if (count && !texts) bad_input("embed", "texts must not be null");
@@ -226,6 +241,7 @@ weft_status generated(weft_model* model, const weft_generate_options* options, w
   return guarded([&] {
     if (!model || !on_token) bad_input("generate", "model and on_token must not be null");
     if (!model->generator) fail(ErrorKind::unsupported, "generate", "this model does not generate text");
+    check_host(*model, false);
     const host::Asked asked = asked_of(options);
     const Running running(*model);
     const host::Generated done = work(*model->generator, asked, [&](int32_t id, std::string_view text) { return on_token(user, id, text.data(), text.size()) == 0; });
@@ -240,9 +256,10 @@ weft_status begun(weft_model* model, const weft_generate_options* options, weft_
   return guarded([&] {
     if (!model || !on_token) bad_input("generate", "model and on_token must not be null");
     if (!model->generator) fail(ErrorKind::unsupported, "generate", "this model does not generate text");
-    const host::Asked asked = asked_of(options);
+    check_host(*model, true);
     const Running running(*model);
-    model->batches.reset();
+    model->batches.reset(), model->writing.reset();
+    const host::Asked asked = asked_of(options);
     model->writing = work(*model->generator, asked, [=](int32_t id, std::string_view text) { return on_token(user, id, text.data(), text.size()) == 0; });
     return WEFT_OK;
   });
@@ -342,6 +359,7 @@ weft_status weft_embed(weft_model* model, const char* const* texts, size_t count
   return guarded([&] {
     if (!model || (count && (!texts || !vectors))) bad_input("embed", "model, texts and vectors must not be null");
     if (!model->embedder) fail(ErrorKind::unsupported, "embed", "this model does not embed");
+    check_host(*model, false);
     const weft_embed_options options = read_options<weft_embed_options>(given, WEFT_EMBED_OPTIONS_INIT, "embed");
     const std::vector<std::string_view> views = texts_of(texts, count);
     const Running running(*model);
@@ -367,10 +385,10 @@ weft_status weft_begin_embed(weft_model* model, const char* const* texts, size_t
   return guarded([&] {
     if (!model) bad_input("embed", "model must not be null");
     if (!model->embedder) fail(ErrorKind::unsupported, "embed", "this model does not embed");
-    const weft_embed_options options = read_options<weft_embed_options>(given, WEFT_EMBED_OPTIONS_INIT, "embed");
-    const host::EmbedRules rules = rules_of(options);
+    check_host(*model, true);
     const Running running(*model);
-    model->writing.reset();
+    model->batches.reset(), model->writing.reset();
+    const host::EmbedRules rules = rules_of(read_options<weft_embed_options>(given, WEFT_EMBED_OPTIONS_INIT, "embed"));
     model->embedder->adapters().runner(rules.adapter);  // refuses one of another model
     model->batches = std::make_unique<host::Embedder::Batches>(*model->embedder, texts_of(texts, count), rules);
     return WEFT_OK;
@@ -411,29 +429,30 @@ weft_status weft_next_step(weft_model* model, weft_step* out) {
 
 weft_status weft_take_logits(weft_model* model, const float* logits, size_t count) {
   return guarded([&] {
-    if (!model || !model->writing || (!logits && count)) bad_input("step", "model and logits must not be null, and a text must have been begun");
+    if (!model || (!logits && count)) bad_input("step", "model and logits must not be null");
     const Running running(*model);
     std::vector<float> all(logits, logits + count);
-    model->writing->take(all);
+    begun_text(*model).take(all);
     return WEFT_OK;
   });
 }
 
 weft_status weft_take_largest(weft_model* model, int32_t token) {
   return guarded([&] {
-    if (!model || !model->writing) bad_input("step", "model must not be null, and a text must have been begun");
+    if (!model) bad_input("step", "model must not be null");
     const Running running(*model);
-    model->writing->take(token);
+    begun_text(*model).take(token);
     return WEFT_OK;
   });
 }
 
 weft_status weft_finish_steps(weft_model* model, weft_result* result) {
   return guarded([&] {
-    if (!model || !model->writing) bad_input("step", "model must not be null, and a text must have been begun");
+    if (!model) bad_input("step", "model must not be null");
     const Running running(*model);
+    host::Writing& writing = begun_text(*model);
     host::Step rest;
-    const host::Generated done = model->writing->next(rest) ? model->writing->cancel() : model->writing->done();
+    const host::Generated done = writing.next(rest) ? writing.cancel() : writing.done();
     model->writing.reset();
     if (result) *result = {done.prompt_tokens, done.tokens, static_cast<weft_finish>(done.finish)};
     return done.finish == host::Finish::cancelled ? told(WEFT_CANCELLED, "[generate] was cancelled") : WEFT_OK;

@@ -173,8 +173,9 @@ WEFT_API weft_status weft_chat(weft_model* model, const weft_message* messages, 
 /* A host with a device of its own, such as a browser with WebGPU, opens a model with `step_tokens`. Files with weights are
  * not read then, and need not be given. weft makes texts into steps, the host computes them (with the launches that
  * `weft export --gpu` writes), and weft goes on with the results. A text that is longer than `step_tokens` is embedded in one step.
+ * Such a model does not run weft_embed, weft_generate and weft_chat; one without `step_tokens` does not run the calls below.
  *
- * Begin, then call weft_next_step until `sequences` is 0. Beginning again gives up what was begun before. */
+ * Begin, then call weft_next_step until `sequences` is 0. Beginning again gives up what was begun before, even if it fails. */
 WEFT_API weft_status weft_begin_embed(weft_model* model, const char* const* texts, size_t count,
                                       const weft_embed_options* options); /* texts stay alive until the last step */
 WEFT_API weft_status weft_begin_generate(weft_model* model, const char* prompt, const weft_generate_options* options,

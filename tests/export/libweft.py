@@ -23,6 +23,7 @@ class Options(ctypes.Structure):
         ("log", ctypes.c_void_p),
         ("user", ctypes.c_void_p),
         ("context", ctypes.c_int32),
+        ("step_tokens", ctypes.c_int32),
     ]
 
 
@@ -93,6 +94,9 @@ def load() -> ctypes.CDLL:
     library.weft_dimension.restype = ctypes.c_size_t
     library.weft_dimension.argtypes = library.weft_info.argtypes = library.weft_close.argtypes = [ctypes.c_void_p]
     library.weft_cancel.argtypes = [ctypes.c_void_p]
+    steps = (library.weft_next_step, library.weft_take_largest, library.weft_finish_steps)
+    for call, more in zip(steps, (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)):
+        call.argtypes = [ctypes.c_void_p, more]
     return library
 
 
@@ -100,11 +104,18 @@ class Model:
     """An open bundle; a context."""
 
     def __init__(
-        self, folder: Path, *, level: str | None = None, threads: int = 1, trust: bool = False, context: int = 0
+        self,
+        folder: Path,
+        *,
+        level: str | None = None,
+        threads: int = 1,
+        trust: bool = False,
+        context: int = 0,
+        step_tokens: int = 0,
     ) -> None:
         self.library, self.handle = load(), ctypes.c_void_p()
         named = None if level is None else level.encode()
-        options = Options(ctypes.sizeof(Options), threads, named, int(trust), None, None, context)
+        options = Options(ctypes.sizeof(Options), threads, named, int(trust), None, None, context, step_tokens)
         self.check(self.library.weft_open(str(folder).encode(), ctypes.byref(options), ctypes.byref(self.handle)))
 
     def check(self, status: int) -> None:
