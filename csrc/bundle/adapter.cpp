@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kVersion = 1;
 constexpr uint64_t kMaxHeader = uint64_t{64} << 20;
 constexpr int64_t kMaxSize = int64_t{1} << 40;
+constexpr size_t kAligned = 64;  // where a weight begins
 constexpr char kWhere[] = "adapter", kMetadata[] = "__metadata__";
 
 [[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, kWhere, what); }
@@ -65,42 +66,58 @@ Tensor tensor_of(std::string_view name, json::Value entry, std::span<const std::
     for (const json::Value place : offsets.items()) range[i++] = place.integer();
   }
   const auto size = static_cast<int64_t>(data.size());
-  if (range[0] < 0 || range[0] > size || range[1] > size || range[1] - range[0] != bytes) malformed(std::string(name) + " lies outside the file, or has another size than its shape");
+  if (range[0] < 0 || range[1] < range[0] || range[1] > size || range[1] - range[0] != bytes) malformed(std::string(name) + " lies outside the file, or has another size than its shape");
   if (tensor.shape.empty() || range[0] % info(tensor.dtype).bytes) malformed(std::string(name) + " has no axis, or begins between two numbers");
   tensor.bytes = data.subspan(static_cast<size_t>(range[0]), static_cast<size_t>(bytes));
   if (!all_finite(tensor)) malformed(std::string(name) + " holds numbers that are not finite");
   return tensor;
 }
 
-// The weights of an adapter, in memory of their own.
+// The weights of an adapter, in one memory that has their size: a host may load hundreds of small adapters.
 class Laying {
  public:
-  Laying() : panels_(packer_named("panels")), packing_(1) {}
+  Laying() : panels_(packer_named("panels")) {}
 
   void add(Adapter::Part& part, std::string_view what, std::string_view name, const Tensor& tensor) {
     const bool vector = what == "scale" || what == "gain" || what == "shift";
     std::shared_ptr<const Weight>* place = what == "down" ? &part.down : what == "up" ? &part.up : what == "scale" ? &part.scale : what == "gain" ? &part.gain : what == "shift" ? &part.shift : nullptr;
     if (!place) malformed(std::string(name) + " is not part of an adapter");
     if (tensor.shape.size() != (vector ? 1 : 2) || (vector && tensor.dtype != DType::f32)) malformed(std::string(name) + (vector ? " must be a vector of f32" : " must be a matrix"));
-    *place = vector ? widened_vector(DType::f32, tensor.shape[0], tensor.bytes.data(), nullptr, false, &arena_) : matrix(tensor);
+    auto weight = std::make_shared<Weight>(vector ? vector_of(tensor) : packed_like(panels_, tensor.dtype, tensor.shape[0], tensor.shape[1]));
+    size_t room = 0;
+    if (__builtin_add_overflow(weight->bytes, kAligned - 1, &room) || __builtin_add_overflow(bytes_, room / kAligned * kAligned, &bytes_)) fail(ErrorKind::memory, kWhere, "its weights are larger than all memory");
+    parts_.push_back({weight, tensor.bytes});
+    *place = std::move(weight);
   }
 
   void finish() {
-    packing_.start();
-    packing_.finish();
+    const auto memory = std::make_shared<Memory>(bytes_);
+    Packing packing(1);
+    std::byte* out = memory->data();
+    for (const auto& [weight, from] : parts_) {
+      weight->data = out, weight->borrowed = memory;
+      if (weight->layout == Layout::panels) packing.add({panels_, weight->dtype, from.data(), row_bytes(weight->dtype, weight->cols), nullptr, weight->rows, weight->cols, out});
+      else std::memcpy(out, from.data(), from.size());
+      out += (weight->bytes + kAligned - 1) / kAligned * kAligned;
+    }
+    packing.start();
+    packing.finish();
   }
 
  private:
-  std::shared_ptr<const Weight> matrix(const Tensor& tensor) {
-    auto weight = std::make_shared<Weight>(packed_like(panels_, tensor.dtype, tensor.shape[0], tensor.shape[1]));
-    std::byte* out = allocate_weight(*weight, &arena_);
-    packing_.add({panels_, tensor.dtype, tensor.bytes.data(), row_bytes(tensor.dtype, tensor.shape[1]), nullptr, tensor.shape[0], tensor.shape[1], out});
+  static Weight vector_of(const Tensor& tensor) {
+    Weight weight;
+    weight.rows = 1, weight.cols = tensor.shape[0], weight.bytes = tensor.bytes.size();
     return weight;
   }
 
+  struct Placed {
+    std::shared_ptr<Weight> weight;
+    std::span<const std::byte> from;
+  };
   PackPart panels_;
-  Arena arena_;
-  Packing packing_;
+  std::vector<Placed> parts_;
+  size_t bytes_ = 0;
 };
 
 // What a host must know before the tensors are read.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "pack/formats.h"
 #include "pack/pairs.h"
 #include "pack/panels.h"
 #include "pack/quads.h"
@@ -36,6 +37,9 @@ Weight packed_like(PackPart pack, DType stored, int64_t rows, int64_t cols) {
   const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
   if (cols % step || cols > INT32_MAX)
     fail(ErrorKind::input, "weight", "rows must have a multiple of " + std::to_string(step) + " elements: got " + std::to_string(cols));
+  // Where addresses have 32 bits, a file with less than a panel of rows may be larger than all memory once it is padded.
+  const auto padded = static_cast<uint64_t>((rows + kPanelRows - 1) / kPanelRows * kPanelRows) * static_cast<uint64_t>(cols);
+  if (padded > SIZE_MAX / (is_quantised(stored) ? 2 : 4)) fail(ErrorKind::memory, "weight", std::to_string(rows) + " rows of " + std::to_string(cols) + " elements are larger than all memory");
   Weight weight;
   weight.dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
   weight.layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;

@@ -283,6 +283,9 @@ def test_the_base_of_an_adapter_is_its_weights(chat_model: Path, adapters: dict[
     assert json.loads((bundle / "manifest.json").read_text())["adapters"]["base"] == done.base
     with pytest.raises(InputError, match="exists"):
         export_adapter(str(chat_model), adapters["plain"], done.path)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="is a folder"):
+            export_adapter(str(chat_model), adapters["plain"], tmp_path, overwrite=overwrite)
     again = export_adapter(str(chat_model), adapters["plain"], done.path, overwrite=True)
     assert again.digest == done.digest
     with pytest.raises(WeftError, match="no module"):

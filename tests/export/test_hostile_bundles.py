@@ -8,10 +8,11 @@ from pathlib import Path
 
 import libweft
 import pytest
+import tiny_adapters
 from soaking import times
-from tiny_chat import write_chat_model
+from tiny_chat import CONFIG, write_chat_model
 
-from weft.export import export
+from weft.export import export, export_adapter
 
 CORPUS = libweft.ROOT / "tests" / "fuzz" / "corpus" / "bundle"
 FUZZER = libweft.ROOT / "build" / "dev" / "fuzz" / "fuzz_bundle"
@@ -39,7 +40,9 @@ def test_opening_running_and_closing_leaks_nothing(st_bundle: Path, tmp_path: Pa
         pytest.skip("needs a C compiler and /proc")
     libweft.load()
     model = write_chat_model(tmp_path / "m.gguf")
-    decoder = export(str(model), tmp_path / "m.weft", context=64).path
+    decoder = export(str(model), tmp_path / "m.weft", context=64, adapters=True).path
+    lora = tiny_adapters.write_adapter(tmp_path / "lora", CONFIG)
+    adapter = export_adapter(str(model), lora, tmp_path / "lora.safetensors").path
     folder = libweft.LIBRARY.parent
     source = Path(__file__).parent / "cycles.c"
     link = [f"-L{folder}", "-lweft", f"-Wl,-rpath,{folder}"]
@@ -57,8 +60,7 @@ def test_opening_running_and_closing_leaks_nothing(st_bundle: Path, tmp_path: Pa
     if subprocess.run(probe, input=check, capture_output=True, check=False, timeout=600).returncode:
         pytest.skip("this C library cannot say how much of its heap is in use")
     subprocess.run([*command, *link, "-o", str(tmp_path / "cycles")], check=True, timeout=600)
-    count = str(times(1000, 60))
-    run = [str(tmp_path / "cycles"), str(st_bundle), count, str(decoder), count]
+    run = [str(tmp_path / "cycles"), str(times(1000, 60)), str(st_bundle), "-", str(decoder), str(adapter)]
     # One heap without caches of threads, so that what is in use is exact.
     exact = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1"}
     done = subprocess.run(run, capture_output=True, text=True, timeout=times(3600, 900), check=False, env=exact)

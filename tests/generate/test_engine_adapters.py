@@ -8,7 +8,7 @@ import tiny_adapters
 from test_gguf_models import BLOCKED, write_model
 
 import weft
-from weft.errors import NotFoundError
+from weft.errors import NotFoundError, UnsupportedError
 from weft.generate import Engine, make_request
 
 CFG = {**tiny.CONFIGS["llama-full-tied"], **BLOCKED}
@@ -76,3 +76,13 @@ def test_replacing_an_adapter_under_load_gives_no_wrong_answer(tmp_path: Path) -
     assert len(model.adapters) == 4 and model.engine.stats().running == 0
     with pytest.raises(NotFoundError, match="no adapter of this name is loaded: got 'live'"):
         model.generate(prompt, adapter="live")
+
+
+def test_a_request_that_is_refused_holds_no_adapter(tmp_path: Path) -> None:
+    model = loaded(tmp_path, "f32")
+    prompt = [int(i) for i in tiny.token_ids(CFG, 9)]
+    before = model.adapters.get("a0").index
+    with pytest.raises(UnsupportedError, match="</think>"):
+        model.engine.submit(make_request(prompt, adapter="a0", reasoning_budget=3))
+    model.adapters.unload("a0")
+    assert model.adapters.load("again", adapter_folder(tmp_path, 0)).index == before

@@ -2,6 +2,8 @@
 
 import json
 import re
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,8 @@ from byte_tokenizer import EOS, PAD, ByteTokenizer, accepts, byte_vocabulary
 from soaking import times
 
 from weft.errors import GrammarError, InputError, UnsupportedError
-from weft.generate.grammar import Grammar, Matcher, Vocabulary
+from weft.generate.grammar import Grammar, Matcher, Vocabulary, limits
+from weft.generate.grammar import matcher as matcher_module
 from weft.generate.grammar.limits import LIMITS
 from weft.generate.grammar.matcher import LONGEST_RUN, Cache, Compiled
 
@@ -272,6 +275,16 @@ def test_a_long_text_needs_no_masks_and_leaves_its_grammar_to_others(vocabulary)
     assert ord('"') in allowed_ids(compiled.start())
 
 
+@pytest.mark.parametrize("length", [10, 1_000])
+def test_a_text_and_its_end_are_allowed_together_however_long_it_is(vocabulary, length):
+    ended = Grammar.json_schema({"type": "string", "maxLength": 1_000}), TOKENIZER.encode(json.dumps("a" * length))
+    endless = Grammar.regex("a+"), TOKENIZER.encode("a" * length)
+    for grammar, ids in (ended, endless):
+        compiled = grammar.compile(vocabulary)
+        for end, count in (([EOS], 1), ([EOS, EOS], 1), ([EOS, ord("a")], 1), ([ord("b"), EOS], 0), ([PAD], 0)):
+            assert compiled.start().allowed([*ids, *end]) == len(ids) + count
+
+
 def test_a_token_may_be_longer_than_what_is_appended_without_a_mask():
     class Long(ByteTokenizer):
         def token_bytes(self) -> list[bytes]:
@@ -292,6 +305,44 @@ def test_a_grammar_whose_text_reached_a_limit_is_built_anew_for_the_next(vocabul
         with pytest.raises(GrammarError, match="the parser failed"):
             follow(compiled, json.dumps("a" * 90).encode())
         assert accepts(compiled.start(), TOKENIZER.encode('"abc"'))
+
+
+def test_a_grammar_that_is_built_anew_has_the_limits_of_the_first_time(vocabulary, monkeypatch):
+    compiled = Compiled(Grammar.choices(["a"]), vocabulary)
+    compiled.failed()
+    stacks = []
+    build = matcher_module._built
+
+    def slow(grammar, vocabulary):
+        stacks.append(threading.current_thread().name)
+        time.sleep(0.3)
+        return build(grammar, vocabulary)
+
+    monkeypatch.setattr(matcher_module, "_built", slow)
+    monkeypatch.setattr(limits, "COMPILE_SECONDS", 0.1)
+    with pytest.raises(UnsupportedError, match="takes longer"):
+        compiled.start()
+    monkeypatch.setattr(limits, "COMPILE_SECONDS", 60)
+    assert accepts(compiled.start(), TOKENIZER.encode("a"))
+    assert set(stacks) == {"weft-grammar"}  # whose stack has room for any grammar
+
+
+def test_a_grammar_may_fail_while_another_thread_starts(vocabulary):
+    class Failing(Compiled):
+        """Fails as soon as somebody has looked."""
+
+        @property
+        def _matcher(self):
+            found, self.found = self.found, None
+            return found
+
+        @_matcher.setter
+        def _matcher(self, found):
+            self.found = found
+
+    compiled = Failing(Grammar.choices(["a"]), vocabulary)
+    for _ in range(2):
+        assert accepts(compiled.start(), TOKENIZER.encode("a"))
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (0, 1), (2, 5), (3, 3), (0, 300)])

@@ -51,10 +51,10 @@ def write_adapter(
     adapters: Adapters, folder: Path, output: Path, base: Callable[[], str], *, overwrite: bool
 ) -> ExportedAdapter:
     """Write the adapter in `folder`, which is checked against the model of `adapters`, to the file `output`."""
-    if output.exists() and not overwrite:
-        raise InputError("export", "exists", field="output", given=str(output), advice="give --force to replace it")
     if output.is_dir():
         raise InputError("export", "is a folder; an adapter is one file", field="output", given=str(output))
+    if output.exists() and not overwrite:
+        raise InputError("export", "exists", field="output", given=str(output), advice="give --force to replace it")
     tensors = dict(_tensors(adapters, folder))
     own = sha256()
     for name in in_written_order(tensors):

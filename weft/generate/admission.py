@@ -211,8 +211,8 @@ class Admitted:
             text=self.admission.stream(self.request),
             now=time.perf_counter(),
         )
-        sequence.adapter = self.admission.hold_adapter(self.request.adapter)
         if self.compiled is not None:
             sequence.matcher = self.compiled.start()
         sequence.reasoning = self.admission.reasoning(self.request)
+        sequence.adapter = self.admission.hold_adapter(self.request.adapter)  # last: what fails before it holds nothing
         return sequence

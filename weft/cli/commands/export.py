@@ -95,7 +95,7 @@ def write_alone(
     help="Also write what a browser needs to run the model on a GPU (WebGPU); default: if the model can run there.",
 )
 @click.option("--shard-mb", type=click.IntRange(1), default=256, show_default=True, help="Largest file of weights.")
-@click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle.")
+@click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle; with --alone any file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     model: str,
@@ -134,7 +134,7 @@ def command(
         raise click.UsageError("--type and --data are for --adapter")
     if alone:
         others = {"--adapters": adapters, "--type": type, "--data": data, "--compute": compute, "--context": context}
-        write_alone(model, adapter, output, purpose, force, as_json, others)
+        write_alone(model, adapter, output, purpose, force, as_json, {**others, "--gpu/--no-gpu": gpu is not None})
         return
     with merged(model, adapter, output.parent, type, data) as source, counted("MB") as tell:
         done = export(

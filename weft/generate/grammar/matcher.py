@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from weft.errors import GrammarError, InputError, UnsupportedError
 from weft.generate.grammar.keys import Keys
-from weft.generate.grammar.limits import CACHE_BYTES, LIMITS
+from weft.generate.grammar.limits import CACHE_BYTES, LIMITS, in_time
 
 if TYPE_CHECKING:
     from weft.generate.grammar.spec import Grammar
@@ -62,12 +62,14 @@ class Compiled:
         self._matcher: Any = _built(grammar, vocabulary)
 
     def start(self) -> Matcher:
-        """A matcher at the beginning of a text."""
-        if self._matcher is None:
-            self._matcher = _built(self.grammar, self.vocabulary)
+        """A matcher at the beginning of a text; after `failed`, the errors and the time of compiling the grammar."""
+        native = self._matcher  # once: another thread may call `failed` at any time
+        if native is None:
+            native = in_time(self.grammar.kind, lambda: _built(self.grammar, self.vocabulary))
+            self._matcher = native
         marks = tuple(mark.encode() for mark in self.grammar.json_after)
         follows = self.grammar.is_json or marks
-        return Matcher(self._matcher.deep_copy(), self, _Json(marks=marks) if follows else None)
+        return Matcher(native.deep_copy(), self, _Json(marks=marks) if follows else None)
 
     def failed(self) -> None:
         """A matcher has reached a limit: its copies share a lexer, which is of no use any more. The next one is new."""
@@ -263,8 +265,10 @@ class Matcher:
         ahead = Matcher(self._native.deep_copy(), self._compiled, None)
         ahead._unmasked = self._unmasked
         for number, token in enumerate(known):
-            if ahead._allowed_of([token]) == 0:
-                return number
+            ends = token in self.vocabulary.eos_ids
+            allowed = ends if ahead.stopped else ahead._allowed_of([token]) > 0
+            if ends or not allowed:  # nothing follows the end
+                return number + allowed
             ahead.advance(token)
         return len(known)
 
