@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,17 @@ WRITE = """async ([method, subject, options]) => {
   const ids = [];
   const done = await weft[method](subject, { ...options, onToken: (_, id) => id >= 0 && ids.push(id) });
   return { ...done, ids };
+}"""
+
+# Keeps the last worker, for messages of a test.
+LAST = """() => {
+  const Own = Worker;
+  globalThis.Worker = class extends Own {
+    constructor(...given) {
+      super(...given);
+      globalThis.last = this;
+    }
+  };
 }"""
 
 
@@ -174,12 +186,20 @@ def test_auto_leaves_software_to_wasm_and_says_why(tab: Any, site: Site) -> None
     assert load(tab, "st", device="npu")["code"] == "input"
 
 
-def test_a_gpu_that_is_not_in_software_is_taken_by_auto(tab: Any, site: Site) -> None:
-    """A browser's real GPU is not here: the software one is taken for one."""
+def change_runner(site: Site, *changes: tuple[str, str], more: str = "") -> None:
     text = (RUNTIME / "gpu.js").read_text()
-    assert "const isSoftware = " in text
-    text = text.replace("const isSoftware = ", "const isSoftware = () => false, measured = ")
-    site.changed["/runtime/gpu.js"] = text.encode()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    site.changed["/runtime/gpu.js"] = f"{text}\n{more}\n".encode()
+
+
+# A browser's real GPU is not here: the software one is taken for one.
+REAL = ("const isSoftware = ", "const isSoftware = () => false, measured = ")
+
+
+def test_a_gpu_that_is_not_in_software_is_taken_by_auto(tab: Any, site: Site) -> None:
+    change_runner(site, REAL)
     device = load(tab, "st", device="auto")["device"]
     assert device["kind"] == "gpu"
     assert "all that the model needs" in device["why"]
@@ -230,6 +250,7 @@ def test_a_damaged_list_is_refused(tab: Any, site: Site, bundles: dict[str, Path
         (lambda about: about["shaders"][0].update(text="fn main() { nonsense"), "refuses the shaders"),
         (lambda about: about["launches"][0].update(buffers=[10**6]), "a buffer of a launch"),
         (lambda about: about["inputs"][0].update(at=[0, 0, 0, 1 << 30]), "outside the memory"),
+        (lambda about: about["inputs_end"].__setitem__(3, 66), "outside the memory"),
     ],
 )
 def test_a_list_that_is_wrong_is_refused(
@@ -244,24 +265,10 @@ def test_a_list_that_is_wrong_is_refused(
 
 
 def test_a_lost_gpu_is_told_and_the_model_goes_on_in_wasm(tab: Any, site: Site, st_folder: Path) -> None:
-    destroying = "  close() {\n    this.device.destroy();"
-    text = (RUNTIME / "gpu.js").read_text()
-    assert destroying in text
     # What a driver does that resets the GPU, from the page: a message that the worker does not know.
     lose = "addEventListener('message', ({ data }) => data.lose && runners.forEach((one) => one.device.destroy()));"
-    text = text.replace('  lost = "";', '  lost = (runners.push(this), "");') + f"\nconst runners = [];\n{lose}\n"
-    site.changed["/runtime/gpu.js"] = text.encode()
-    tab.evaluate(
-        """() => {
-          const Own = Worker;
-          globalThis.Worker = class extends Own {
-            constructor(...given) {
-              super(...given);
-              globalThis.last = this;
-            }
-          };
-        }"""
-    )
+    change_runner(site, ('  lost = "";', '  lost = (runners.push(this), "");'), more=f"const runners = [];\n{lose}")
+    tab.evaluate(LAST)
     load(tab, "st")
     assert embed(tab, TEXTS[:2]).shape[0] == 2
     tab.evaluate("() => last.postMessage({ lose: true, cancel: -1 })")
@@ -319,7 +326,7 @@ def test_tokens_of_stored_types_are_those_of_python(tab: Any, site: Site, tmp_pa
 
     path = write_model(tmp_path / "m.gguf", kind)
     site.folders["stored"] = export(path, tmp_path / "b.weft", gpu=True).path
-    load(tab, "stored")
+    assert load(tab, "stored")["info"]["compute"] == "f32"  # of a bundle in int8
     wanted = weft.load(path, compute="f32", threads=1, draft="none").generate("Once upon", max_tokens=8)
     assert write(tab, "generate", "Once upon", maxTokens=8)["ids"] == list(wanted.tokens)
 
@@ -341,10 +348,7 @@ def test_matrices_that_are_cut_give_the_same_vectors(
 def test_a_bundle_with_room_for_adapters_stays_in_wasm_unless_it_is_asked(
     tab: Any, site: Site, st_folder: Path, tmp_path: Path
 ) -> None:
-    text = (RUNTIME / "gpu.js").read_text()
-    site.changed["/runtime/gpu.js"] = text.replace(
-        "const isSoftware = ", "const isSoftware = () => false, x = "
-    ).encode()
+    change_runner(site, REAL)
     site.folders["room"] = export(str(st_folder), tmp_path / "r.weft", compute="f32", adapters=True, gpu=True).path
     answer = load(tab, "room", device="auto")
     assert answer["device"]["kind"] == "wasm"
@@ -353,3 +357,83 @@ def test_a_bundle_with_room_for_adapters_stays_in_wasm_unless_it_is_asked(
     assert (answer["device"]["kind"], answer["info"]["adapters"]) == ("gpu", False)
     refused = tab.evaluate("() => weft.loadAdapter('/room/gpu.json').then(() => null, ({ code }) => code)")
     assert refused == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (None, "404"),
+        (lambda about: about.update(weft_gpu=2), "version 2"),
+        (lambda about: about["shaders"][0].update(text="fn main() { nonsense"), "refuses the shaders"),
+    ],
+    ids=["missing", "newer", "not-compiled"],
+)
+def test_auto_takes_the_module_where_the_launches_cannot_be_had(
+    tab: Any, site: Site, bundles: dict[str, Path], tmp_path: Path, change: Callable[..., None] | None, words: str
+) -> None:
+    """A bundle that works everywhere else works in a browser that refuses its shaders."""
+    change_runner(site, REAL)
+    if change is None:
+        site.folders["part"] = shutil.copytree(bundles["st"], tmp_path / "part")
+        (site.folders["part"] / "gpu.json").unlink()
+    else:
+        site.folders["part"] = bundles["st"]
+        site.changed["/part/gpu.json"], site.changed["/part/manifest.json"] = changed_list(bundles["st"], change)
+    device = load(tab, "part", device="auto")["device"]
+    assert device["kind"] == "wasm"
+    assert words in device["why"]
+    assert embed(tab, TEXTS[:2]).shape[0] == 2
+
+
+def test_a_gpu_whose_buffers_are_too_small_for_the_longest_text_is_left(
+    tab: Any, site: Site, bundles: dict[str, Path]
+) -> None:
+    change_runner(site, ("const largest = Math.min(", "const largest = Math.min(1 << 20, "))
+    manifest = json.loads((bundles["st"] / "manifest.json").read_text())
+    manifest["embed"]["max_tokens"] = 2000
+    site.changed["/st/manifest.json"] = json.dumps(manifest).encode()
+    answer = load(tab, "st")
+    assert (answer["code"], "a text of 2000 tokens" in answer["message"]) == ("unsupported", True)
+
+
+def test_a_load_that_is_cancelled_while_shaders_are_compiled_gives_no_model(tab: Any, site: Site) -> None:
+    told = 'await this.#checked("the shaders"'
+    change_runner(site, (told, f"postMessage({{ id: 1, progress: {{ compiling: true }} }}), {told}"))
+    code = tab.evaluate(
+        """async () => {
+          const { Weft } = await import("/runtime/weft.js");
+          const stop = new AbortController();
+          const onProgress = ({ compiling }) => compiling && stop.abort();
+          const options = { device: "gpu", signal: stop.signal, onProgress };
+          return Weft.load("/st/", options).then(() => "loaded", (error) => error.code);
+        }"""
+    )
+    assert code == "aborted"
+
+
+def test_a_step_that_has_no_memory_leaves_the_model_usable(tab: Any, site: Site) -> None:
+    """A browser that refuses a large buffer gives one that nothing can be done with."""
+    refuse = """
+      const own = GPUDevice.prototype.createBuffer, most = { bytes: Infinity };
+      GPUDevice.prototype.createBuffer = function (about) {
+        return own.call(this, about.size > most.bytes ? { ...about, size: 2 ** 45 } : about);
+      };
+      addEventListener("message", ({ data }) => { if (data.most) most.bytes = data.most; });
+    """
+    change_runner(site, more=refuse)
+    tab.evaluate(LAST)
+    load(tab, "st")
+    wanted = embed(tab, ["a"])
+    tab.evaluate("() => last.postMessage({ most: 100_000, cancel: -1 })")
+    assert "code" in tab.evaluate(EMBED, [TEXTS * 4, {}])
+    assert np.array_equal(embed(tab, ["a"]), wanted)
+
+
+def test_a_place_for_the_largest_outside_the_memory_is_refused(tab: Any, site: Site, bundles: dict[str, Path]) -> None:
+    def change(about: dict[str, Any]) -> None:
+        about["largest"]["at"] = [0, 0, 0, -64]
+
+    site.changed["/chat/gpu.json"], site.changed["/chat/manifest.json"] = changed_list(bundles["chat"], change)
+    load(tab, "chat")
+    code = tab.evaluate("() => weft.generate('Once').then(() => '', ({ code, message }) => `${code} ${message}`)")
+    assert code.startswith("format [gpu.json] the largest lies outside")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from static_site import HERE, RUNTIME
+from static_site import HERE, RUNTIME, Site
 from tiny_chat import write_chat_model
 
 from weft.backends.webgpu.listing import ListBackend
@@ -38,9 +38,9 @@ def read(bundle: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def told(node: str, bundle: Path) -> Callable[[list[Any]], list[dict[str, Any]]]:
-    def ask(lists: list[Any]) -> list[dict[str, Any]]:
-        given = {"manifest": read(bundle, "manifest.json"), "lists": lists, "sizes": SIZES}
+def told(node: str, bundle: Path) -> Callable[..., list[dict[str, Any]]]:
+    def ask(lists: list[Any], **manifest: Any) -> list[dict[str, Any]]:
+        given = {"manifest": read(bundle, "manifest.json") | manifest, "lists": lists, "sizes": SIZES}
         command = [node, str(HERE / "lists.mjs"), str(RUNTIME)]
         done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
@@ -90,6 +90,7 @@ WRONG: list[Change] = [
     lambda about: about["buffers"][0].update(bytes=8),
     lambda about: about["buffers"][0].update(bytes=-4),
     lambda about: about["buffers"][0]["pieces"][0].update(weight="none"),
+    lambda about: about["buffers"][0]["pieces"][0].update(weight={"toString": 1}),
     lambda about: about["buffers"][0]["pieces"][0].update(rows=10**6),
     lambda about: about["buffers"][0]["pieces"][0].update(first=1),
     lambda about: about["buffers"][0]["pieces"][0].update(stride=4),
@@ -119,6 +120,15 @@ def test_wrong_lists_are_refused(told, bundle: Path) -> None:
     assert answers[-1]["code"] == "unsupported"
 
 
+def test_weights_that_are_wrong_are_refused(told, bundle: Path) -> None:
+    about, weights = read(bundle, "gpu.json"), read(bundle, "manifest.json")["weights"]
+    vector = next(piece for buffer in about["buffers"] for piece in buffer.get("pieces", []) if "rows" not in piece)
+    index = next(index for index, entry in enumerate(weights) if entry["name"] == vector["weight"])
+    for wrong in (None, {**weights[index], "bytes": 5}, {**weights[index], "file": "__proto__"}):
+        (answer,) = told([about], weights=[*weights[:index], wrong, *weights[index + 1 :]])
+        assert (answer.get("code"), answer.get("message", "")[:10]) == ("format", "[gpu.json]"), (wrong, answer)
+
+
 def test_types_that_shaders_do_not_read_are_named(tmp_path: Path) -> None:
     from test_wasm_weights import write
 
@@ -129,3 +139,16 @@ def test_types_that_shaders_do_not_read_are_named(tmp_path: Path) -> None:
     assert not (done / "gpu.json").exists()
     with pytest.raises(UnsupportedError, match="iq2_xs"):
         export(path, tmp_path / "c.weft", compute="f32", gpu=True)
+
+
+def test_steps_of_a_host_that_fail_leave_nothing_behind(wasm: Path, node: str, st_bundle: Path, bundle: Path) -> None:
+    manifest = read(bundle, "manifest.json")
+    manifest["files"]["gpu.json"]["bytes"] = 1 << 52
+    site = Site({"b": bundle})
+    site.changed["/b/manifest.json"] = json.dumps(manifest).encode()
+    command = [node, str(HERE / "steps.mjs"), str(RUNTIME), str(st_bundle), str(bundle), f"{site.url}/b/"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    site.close()
+    assert done.returncode == 0, done.stderr
+    wanted = {"nothing": "format", "few": "format", "room": "memory", "file": "memory", "lost": "lost"}
+    assert json.loads(done.stdout) == {**wanted, "grown": [0, 0]}

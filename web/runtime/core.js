@@ -154,7 +154,7 @@ export class Core {
   }
 
   take(count) {
-    const at = this.exports.malloc(Math.max(count, 1)) >>> 0;
+    const at = count < 2 ** 32 ? this.exports.malloc(Math.max(count, 1)) >>> 0 : 0; // of more the module would see a remainder
     if (!at) throw new WeftError("memory", `[memory] the browser refused ${count} bytes`);
     return at;
   }
@@ -313,7 +313,7 @@ export class Model {
       const at = keep(core.take(STEP_BYTES));
       for (let step, done = 0; (step = this.#next(at)); ) {
         const found = await run(step);
-        if (found.length !== step.sequences * dimension) throw new WeftError("format", "[gpu.json] gives other vectors than the manifest says; export the model again");
+        if (found?.length !== step.sequences * dimension) throw new WeftError("format", "[gpu.json] gives other vectors than the manifest says; export the model again");
         vectors.set(found, done * dimension);
         onStep?.((done += step.sequences));
       }

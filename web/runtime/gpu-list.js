@@ -56,7 +56,7 @@ function readPiece(about, weights, bytes) {
   const { name } = tensor, at = whole(about.at ?? 0, `the place of ${name}`, 0, bytes);
   need(at % 4 === 0, `the place of ${name} must be a multiple of 4`);
   if (about.rows === undefined) {
-    need(tensor.dtype === "f32" && at + tensor.bytes <= bytes, `${name} does not fit into its buffer`);
+    need(tensor.dtype === "f32" && tensor.bytes % 4 === 0 && at + tensor.bytes <= bytes, `${name} does not fit into its buffer`);
     return { tensor, at, first: 0, rows: 1, row: tensor.bytes, stride: tensor.bytes, codes: null };
   }
   const total = tensor.shape.slice(0, -1).reduce((product, size) => product * size, 1);
@@ -123,6 +123,15 @@ function tensorsOf(manifest) {
 
 /** What gpu.json says, checked; `manifest` is that of the bundle. */
 export function readList(bytes, manifest) {
+  try {
+    return listIn(bytes, manifest);
+  } catch (error) {
+    if (error instanceof WeftError) throw error;
+    return need(false, `is not a list: ${error.message}`); // null where something should be, for example
+  }
+}
+
+function listIn(bytes, manifest) {
   let about;
   try {
     about = JSON.parse(decoder.decode(bytes));
@@ -141,7 +150,8 @@ export function readList(bytes, manifest) {
   const outputs = listOf(about.outputs, "outputs", 1).map((one) => readValue(one, ["f32"]));
   need(outputs.length === 1 && outputs[0].shape.length === 2, "must have one output of rows");
   const places = Object.fromEntries(["inputs_end", "outputs_at", "end"].map((name) => [name, formOf(about[name], name)]));
-  const largest = about.largest ? { launches: launchesOf(about.largest.launches), at: formOf(about.largest.at, "the largest") } : null;
+  const pairs = { name: "the largest", shape: [formOf([0, 0, 2, 0])] };
+  const largest = about.largest ? { ...pairs, launches: launchesOf(about.largest.launches), at: formOf(about.largest.at, "the largest") } : null;
   return { shaders, buffers, inputs, output: outputs[0], places, split: readSplit(about.split), launches: launchesOf(about.launches), largest };
 }
 

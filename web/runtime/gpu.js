@@ -2,7 +2,7 @@
 // here they become pipelines, buffers and the commands of a step. All values of a step lie in one buffer, the arena.
 
 import { WeftError } from "./core.js";
-import { arenaBytes, groupsOf, needsOf, placeOf, readList, sizesOf, valueOf } from "./gpu-list.js";
+import { MOST_SIZE, arenaBytes, groupsOf, needsOf, placeOf, readList, sizesOf, valueOf } from "./gpu-list.js";
 import { uploadFile } from "./gpu-weights.js";
 
 const PARAMS_BYTES = 256; // between the parameters of two launches: what every device takes as a dynamic offset
@@ -35,6 +35,10 @@ export async function findGpu(asked, bundle, { contextOf, gpu = globalThis.navig
   const largest = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
   if (bindings > limits.maxStorageBuffersPerShaderStage) return { why: `${name} binds ${limits.maxStorageBuffersPerShaderStage} buffers, the model needs ${bindings}` };
   if (bytes > largest) return { why: `${name} has buffers of at most ${largest} bytes, the model needs ${bytes}` };
+  const longest = Math.min(Math.max(Number(manifest.embed?.max_tokens), 1) || 1, MOST_SIZE - 1);
+  const rows = ["first", "last"].includes(manifest.embed?.pooling) ? 1 : longest;
+  const step = arenaBytes(list, { T: longest, B: 1, L: rows, blocks: 0 }, list.largest !== null); // of a text, which is never cut
+  if (step > largest) return { why: `${name} has buffers of at most ${largest} bytes, a text of ${longest} tokens needs ${step}` };
   const requiredLimits = { maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize, maxBufferSize: limits.maxBufferSize };
   if (bindings > 8) requiredLimits.maxStorageBuffersPerShaderStage = bindings; // what every device has
   let device;
@@ -131,7 +135,8 @@ export class GpuRunner {
     const [wrong, none] = await Promise.all([device.popErrorScope(), device.popErrorScope()]).catch(() => []);
     if (failed || wrong || none) await Promise.race([device.lost, new Promise((go) => setTimeout(go, 50))]);
     this.#checkLost();
-    if (none) throw new WeftError("memory", `[gpu] ${this.name} has no memory for ${what}: ${none.message.slice(0, 300)}; use a smaller context, or device "wasm"`);
+    const full = none ?? (failed instanceof RangeError ? failed : null); // of the device, or of the tab
+    if (full) throw new WeftError("memory", `[gpu] ${this.name} has no memory for ${what}: ${full.message.slice(0, 300)}; use a smaller context, or device "wasm"`);
     if (wrong) throw new WeftError("format", `[gpu.json] ${this.name} refuses ${what}: ${wrong.message.slice(0, 300)}`);
     if (failed) throw failed;
     return found;
@@ -162,10 +167,8 @@ export class GpuRunner {
     });
     device.queue.writeBuffer(this.#params, 0, numbers);
     const { places, output } = list, end = valueOf(places.end, sizes), inputsEnd = valueOf(places.inputs_end, sizes);
-    const read = largest
-      ? { start: valueOf(list.largest.at, sizes), bytes: 8 * sizes.L }
-      : placeOf(output, sizes, valueOf(places.outputs_at, sizes), end);
-    if (inputsEnd > end) throw new WeftError("format", "[gpu.json] inputs lie outside the memory of a step; export the model again");
+    const read = largest ? placeOf(list.largest, sizes, end, bytes) : placeOf(output, sizes, valueOf(places.outputs_at, sizes), end);
+    if (!(inputsEnd >= 0 && inputsEnd <= end && inputsEnd % 4 === 0)) throw new WeftError("format", "[gpu.json] inputs lie outside the memory of a step; export the model again");
     const inputs = list.inputs.map((input) => ({ name: input.name, ...placeOf(input, sizes, 0, inputsEnd) }));
     this.#plan = { key, dispatches, read, inputs, inputsEnd, data: new Uint8Array(inputsEnd) };
     return this.#plan;
@@ -176,35 +179,45 @@ export class GpuRunner {
    * the ids of the largest logits, for "nothing" null.
    */
   async run(step) {
-    return this.#checked("a step", async () => {
-      const { device, list } = this, largest = step.wanted === "largest" && list.largest !== null;
-      const sizes = sizesOf(list, step), { dispatches, read, inputs, data } = this.#prepare(sizes, largest);
-      for (const { name, start, bytes } of inputs) {
-        const array = step.arrays[name];
-        if (array?.byteLength !== bytes) throw new WeftError("format", `[gpu.json] ${name} has ${bytes} bytes, the step has ${array?.byteLength}; export the model again`);
-        data.set(new Uint8Array(array.buffer, array.byteOffset, bytes), start);
-      }
-      device.queue.writeBuffer(this.#arena, 0, data);
-      const bytes = step.wanted === "nothing" ? 0 : read.bytes;
-      if (bytes && (!this.#staging || this.#staging.size < bytes)) {
-        this.#staging?.destroy();
-        this.#staging = this.#buffer(bytes, USAGE.MAP_READ | USAGE.COPY_DST);
-      }
-      const encoder = device.createCommandEncoder(), pass = encoder.beginComputePass();
-      for (const [i, across, down] of dispatches) {
-        pass.setPipeline(this.#pipelines[i]);
-        pass.setBindGroup(0, this.#groups[i], [i * PARAMS_BYTES]);
-        pass.dispatchWorkgroups(across, down);
-      }
-      pass.end();
-      if (bytes) encoder.copyBufferToBuffer(this.#arena, read.start, this.#staging, 0, bytes);
-      device.queue.submit([encoder.finish()]);
-      if (!bytes) return null;
-      await this.#staging.mapAsync(READ, 0, bytes);
-      const found = this.#staging.getMappedRange(0, bytes).slice(0);
-      this.#staging.unmap();
-      return largest ? this.#ids(new Uint32Array(found)) : new Float32Array(found);
-    });
+    try {
+      return await this.#checked("a step", () => this.#compute(step));
+    } catch (error) {
+      // Buffers that were refused, or are still mapped, are not those of the next step.
+      this.#arena?.destroy();
+      this.#staging?.destroy();
+      this.#arena = this.#staging = this.#plan = null;
+      throw error;
+    }
+  }
+
+  async #compute(step) {
+    const { device, list } = this, largest = step.wanted === "largest" && list.largest !== null;
+    const sizes = sizesOf(list, step), { dispatches, read, inputs, data } = this.#prepare(sizes, largest);
+    for (const { name, start, bytes } of inputs) {
+      const array = step.arrays[name];
+      if (array?.byteLength !== bytes) throw new WeftError("format", `[gpu.json] ${name} has ${bytes} bytes, the step has ${array?.byteLength}; export the model again`);
+      data.set(new Uint8Array(array.buffer, array.byteOffset, bytes), start);
+    }
+    device.queue.writeBuffer(this.#arena, 0, data);
+    const bytes = step.wanted === "nothing" ? 0 : read.bytes;
+    if (bytes && (!this.#staging || this.#staging.size < bytes)) {
+      this.#staging?.destroy();
+      this.#staging = this.#buffer(bytes, USAGE.MAP_READ | USAGE.COPY_DST);
+    }
+    const encoder = device.createCommandEncoder(), pass = encoder.beginComputePass();
+    for (const [i, across, down] of dispatches) {
+      pass.setPipeline(this.#pipelines[i]);
+      pass.setBindGroup(0, this.#groups[i], [i * PARAMS_BYTES]);
+      pass.dispatchWorkgroups(across, down);
+    }
+    pass.end();
+    if (bytes) encoder.copyBufferToBuffer(this.#arena, read.start, this.#staging, 0, bytes);
+    device.queue.submit([encoder.finish()]);
+    if (!bytes) return null;
+    await this.#staging.mapAsync(READ, 0, bytes);
+    const found = this.#staging.getMappedRange(0, bytes).slice(0);
+    this.#staging.unmap();
+    return largest ? this.#ids(new Uint32Array(found)) : new Float32Array(found);
   }
 
   // Pairs of a key and an id.

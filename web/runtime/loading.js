@@ -182,7 +182,13 @@ class Bundle {
   /** The bytes of a file. */
   async bytesOf(name) {
     if (!Object.hasOwn(this.manifest.files, name)) throw new WeftError("format", `[manifest.json] does not list the file ${name}`);
-    const bytes = new Uint8Array(this.manifest.files[name].bytes);
+    const count = this.manifest.files[name].bytes;
+    let bytes;
+    try {
+      bytes = new Uint8Array(count);
+    } catch {
+      throw new WeftError("memory", `[${name}] the browser refused ${count} bytes`);
+    }
     await this.#read(name, (at, count) => bytes.subarray(at, at + count));
     return bytes;
   }

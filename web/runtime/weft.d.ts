@@ -26,8 +26,8 @@ export interface LoadOptions {
   /** Threads in an isolated page, at most 64; default: one for each core, at most 8. The number changes no result. */
   threads?: number;
   /**
-   * Where the model runs; default: "auto", a GPU if the browser gives one that is not software and has what the model needs,
-   * else "wasm". "gpu" is an error where there is none.
+   * Where the model runs; default: "auto", a GPU if the browser gives one that is not software, has what the model needs and
+   * takes it, else "wasm". "gpu" is an error where there is none.
    */
   device?: "auto" | "gpu" | "wasm";
   /** Where weft.wasm is, and weft-threads.wasm, which isolated pages take in its place; default: beside weft.js. */
@@ -46,6 +46,7 @@ export interface WeftDevice {
 export interface WeftInfo {
   kind: string;
   name: string;
+  /** The arithmetic of activations: "f32" on a GPU. */
   compute: string;
   level: "wasm128";
   /** 1 in pages that are not isolated. */
@@ -61,7 +62,7 @@ export interface WeftInfo {
   /** Whether `loadAdapter` works: the bundle was exported with `--adapters`. */
   adapters: boolean;
   version: string;
-  /** Whether all files are in the browser's cache now. */
+  /** Whether all files that the device needs are in the browser's cache now. */
   kept: boolean;
   heapBytes: number;
   device: WeftDevice;

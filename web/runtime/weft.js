@@ -52,6 +52,8 @@ export class Weft {
     const args = { device, url: new URL(url, globalThis.location?.href).href, wasm: String(wasm), threaded: String(threaded), threads: teamOf(threads), cache, context };
     try {
       weft.info = await weft.#call("load", args, { onProgress, signal });
+      // A GPU compiles shaders without a look at messages.
+      if (signal?.aborted) throw new WeftError("aborted", "[load] was cancelled");
     } catch (error) {
       weft.close();
       throw error;

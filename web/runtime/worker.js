@@ -98,26 +98,26 @@ async function openHere(bundle, why, { context, start, signal, tell }) {
   return { kind: "wasm", name: `${core.threads} ${core.threads === 1 ? "thread" : "threads"}`, why };
 }
 
-// The device that was asked for; "auto" takes a GPU that has what the model needs, and says why it took none.
+// The device that was asked for; "auto" takes a GPU that has what the model needs, and says why it took none. Whatever is wrong
+// with a GPU, its driver or the launches, the module needs none of them.
 async function openOn(device, bundle, given) {
   if (device === "wasm") return openHere(bundle, "it was asked for", given);
   if (device === "auto" && bundle.manifest.adapters) return openHere(bundle, "the bundle has room for adapters, which GPUs do not run", given);
   const contextOf = ({ generate }) => given.context || Math.min(Number(generate?.context), DEFAULT_CONTEXT);
-  const found = await findGpu(device, bundle, { contextOf });
-  if (!found.runner) {
-    if (device === "gpu") throw new WeftError("unsupported", `[gpu] ${found.why}; load the model with device "wasm"`);
-    return openHere(bundle, found.why, given);
-  }
-  const why = device === "gpu" ? "it was asked for" : "it has all that the model needs";
+  let found = {};
   try {
-    return await openOnGpu(bundle, { ...found, why }, given);
+    found = await findGpu(device, bundle, { contextOf });
+    const why = device === "gpu" ? "it was asked for" : "it has all that the model needs";
+    if (found.runner) return await openOnGpu(bundle, { ...found, why }, given);
+    if (device === "gpu") throw new WeftError("unsupported", `[gpu] ${found.why}; load the model with device "wasm"`);
   } catch (error) {
-    found.runner.close();
-    if (device === "gpu" || !["memory", "lost"].includes(error.code)) throw error;
+    found.runner?.close();
+    if (device === "gpu" || given.signal.aborted || error.code === "input") throw error;
     model?.close();
     model = runner = undefined;
-    return openHere(bundle, `the GPU could not hold the model: ${error.message}`, given);
+    found = { why: `the GPU could not take the model: ${error.message}` };
   }
+  return openHere(bundle, found.why, given);
 }
 
 const methods = {
@@ -125,7 +125,8 @@ const methods = {
     const bundle = await findBundle(url, { signal, cache });
     const chosen = await openOn(device, bundle, { context, start: { ...start, cache }, signal, tell });
     await bundle.forgetOthers();
-    return { ...model.info, version: core.version, kept: bundle.kept, heapBytes: core.heapBytes, device: chosen };
+    const compute = runner ? "f32" : model.info.compute; // shaders have no other
+    return { ...model.info, compute, version: core.version, kept: bundle.kept, heapBytes: core.heapBytes, device: chosen };
   },
   async loadAdapter({ url, cache }, { signal }) {
     if (runner) throw new WeftError("unsupported", '[adapter] a model on a GPU takes no adapters; load it with device "wasm"');
