@@ -368,9 +368,52 @@ def test_prices_from_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     "text, found",
-    [("refund", "refund"), (" Refund.\n", "refund"), ("label: refund", "refund"), ("refund or delivery", None)],
+    [
+        ("refund", "refund"),
+        (" Refund.\n", "refund"),
+        ("label: refund", "refund"),
+        ("- refund", "refund"),  # as the question lists them
+        ("- Label: refund", "refund"),
+        ("refund or delivery", None),
+    ],
 )
 def test_an_answer_is_a_label_or_none(text, found):
     from weft.distill.rows import chosen_label
 
     assert chosen_label(text, LABELS) == found
+
+
+def test_a_row_that_is_too_long_for_a_local_model_fails_alone(tmp_path):
+    from tiny_chat import write_chat_model
+
+    teacher = f"local:{write_chat_model(tmp_path / 'chat.gguf')}"
+    rows = [{"id": number, "text": text} for number, text in enumerate(("a", "b" * 5000, "c"))]
+    options = {"max_tokens": 8, "prompting": Prompting("{text}")}
+    done = label(rows, teacher, tmp_path / "out", **options)
+    assert done.failed.pop("failed") == 1 and done.sent == 2 and not done.stopped
+    failed = {row["id"]: row["reason"] for row in rows_of(tmp_path / "out", "failed.jsonl")}
+    assert "prompt has 50" in failed.pop(1) and not any(reason.startswith("failed") for reason in failed.values())
+    alone = label([rows[0], rows[2]], teacher, tmp_path / "alone", **options)
+    assert (done.labelled, done.failed) == (alone.labelled, alone.failed)
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    "rows, says",
+    [
+        ('{"text": "a"}\n{"text": 5}\n', r"\[rows\.jsonl\] line 2 must have a text in the field 'text': got 5"),
+        ('{"body": "a"}\n', r"\[rows\.jsonl\] line 1 has none of the fields text, .*; give a template"),
+        ("", r"data has no rows: got '.*rows\.jsonl'"),
+    ],
+)
+def test_rows_that_cannot_be_asked_are_named_once(server, tmp_path, rows, says):
+    (tmp_path / "rows.jsonl").write_text(rows)
+    with pytest.raises(InputError, match=says):
+        label(tmp_path / "rows.jsonl", output=tmp_path / "out", **options(server, prompting=None))
+
+
+def test_a_file_is_no_folder_for_labels(server, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="output is a file: got .*name a folder"):
+        label(texts(1), output=tmp_path / "out", **options(server))
+    assert (tmp_path / "out").read_text() == "mine"

@@ -14,7 +14,7 @@ from tiny_chat import write_chat_model
 from weft import distill
 from weft.cli.app import app
 from weft.distill.logits import TaughtLearner
-from weft.errors import InputError, NotFoundError, UnsupportedError
+from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError
 from weft.ops.training import head_distill
 from weft.train import Learner, lora
 from weft.train.data.taught import Taught
@@ -295,6 +295,69 @@ def test_a_template_that_is_missing_or_not_for_the_student_is_an_error(taught, l
         distill.train("classifier", taught[0], labelled, chat=True)
     with pytest.raises(UnsupportedError, match="no chat template"):
         distill.train("lora", taught[0], rows, chat=True, steps=1)
+
+
+def write_labelling(folder: Path, rows: list[dict], name="labels.jsonl", **prompt) -> Path:
+    """A folder as `weft distill label` writes it."""
+    folder.mkdir()
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = {"template": None, "system": None, "labels": [], **prompt}
+    (folder / "manifest.json").write_text(json.dumps({"format": "weft-labels 1", "prompt": asked}))
+    return folder
+
+
+def test_labels_keep_the_teachers_words_for_a_student_of_logits(tmp_path):
+    """A local teacher's ids are learnt as they are; a server's words are, which need not be the label letter by letter."""
+    base = write_chat_model(tmp_path / "chat.gguf")
+    tops = [[[ord(letter), -0.1], [120, -3.0]] for letter in "red"]
+    local = {"prompt": list(b"say a"), "tokens": list(b"red"), "top": tops, "end": 257, "text": "say ared"}
+    words = [[letter, -0.1, [[letter, -0.1], ["x", -3.0]]] for letter in "Red."]
+    rows = [{"text": "a", "label": "red", "teacher": local}, {"text": "b", "label": "red", "logprobs": words}]
+    asked = {"template": "say {text}", "system": "Choose.", "labels": ["red", "blue"]}
+    folder = write_labelling(tmp_path / "out", rows, **asked)
+    run = distill.train("logits", base, folder, steps=1, threads=1)
+    assert [mine for _, mine in learnt(run)] == ["red<|im_end|>", "Red.<|im_end|>"]
+    assert learnt(run)[0][0] == "say ared<|im_end|>" and "system\nChoose.<|im_end|>" in learnt(run)[1][0]
+    for lesson, letters in zip(run.data.lessons, ("red", "Red."), strict=True):
+        begin = int(np.flatnonzero(lesson.shares)[0])
+        assert [bytes(two.tolist()) for two in lesson.words[begin : begin + len(letters)]] == [
+            f"{letter}x".encode() for letter in letters
+        ]
+
+
+def test_texts_of_a_local_teacher_are_learnt_in_the_chat_template_too(tmp_path):
+    base = write_chat_model(tmp_path / "chat.gguf")
+    local = {"prompt": list(b"say a"), "tokens": list(b"red"), "top": [[]] * 3, "end": 257, "text": "say ared"}
+    row = {"prompt": "say a", "completion": "red"}
+    plain, more = (distill.train("lora", base, [one], steps=1, threads=1) for one in (row, {**row, "teacher": local}))
+    assert learnt(more) == learnt(plain) and learnt(more)[0][0].startswith("<|im_start|>user\nsay a<|im_end|>")
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_rows_may_come_from_a_generator_and_errors_name_their_file(tmp_path, template):
+    base = write_chat_model(tmp_path / "chat.gguf", **({} if template else {"template": None}))
+    rows = ({"prompt": f"say {number}", "completion": "a"} for number in range(3))
+    assert len(distill.train("lora", base, rows, steps=1, threads=1).data.lessons) == 3
+    faulty = write_labelling(tmp_path / "out", [{"prompt": "a", "completion": "b"}, {"prompt": "a", "completion": ""}])
+    with pytest.raises(InputError, match=r"\[labels\.jsonl\] line 2 has an empty completion"):
+        distill.train("lora", base, faulty, steps=1)
+    (faulty / "labels.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"data has no rows to learn: got '.*labels\.jsonl'"):
+        distill.train("lora", base, faulty, steps=1)
+
+
+def test_a_manifest_of_something_else_beside_a_file_of_rows_is_left_alone(tmp_path):
+    base = write_chat_model(tmp_path / "chat.gguf")
+    row = {"prompt": "a", "completion": "b"}
+    folder = write_labelling(tmp_path / "out", [row], name="mine.jsonl", system="Be brief.")
+    (whole, _), *_ = learnt(distill.train("lora", base, folder / "mine.jsonl", steps=1, threads=1))
+    assert "Be brief." in whole
+    (folder / "manifest.json").write_text('{"name": "an app", "icons": []}')
+    (whole, _), *_ = learnt(distill.train("lora", base, folder / "mine.jsonl", steps=1, threads=1))
+    assert whole.startswith("<|im_start|>user\na<|im_end|>")
+    (folder / "mine.jsonl").rename(folder / "labels.jsonl")
+    with pytest.raises(FormatError, match="how rows were asked"):
+        distill.train("lora", base, folder, steps=1)
 
 
 def test_the_command_trains_and_goes_on(taught, labelled, tmp_path):

@@ -18,7 +18,7 @@ from weft.generate.sight.prompt import step_vectors
 from weft.quantise import Quantising
 from weft.runtime.projector import find_projector
 from weft.runtime.steps import build_step
-from weft.weights import open_gguf, write_gguf
+from weft.weights import TensorView, open_gguf, write_gguf
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "vision" / "mmproj.npz")
 # llama.cpp looks gelu up in a table of halves and unfolds patches as halves; values go to 7.
@@ -231,14 +231,30 @@ def test_files_of_qwen_that_do_not_fit_are_errors_that_say_why(pairs, tmp_path, 
         weft.load(str(pairs("qwen3_vl")[0]), mmproj=file).chat(asked, **GREEDY)
 
 
-def test_a_tower_of_two_frames_without_the_matrix_of_one_is_an_error_that_names_it(pairs, tmp_path):
-    opened = open_gguf(pairs("qwen3_vl")[1])
-    tensors = {name: view for name, view in opened.tensors.items() if name != "v.patch_embd.weight.1"}
-    write_gguf(tmp_path / "half.gguf", tensors, opened.metadata.stored())
-    model = weft.load(str(pairs("qwen3_vl")[0]), mmproj=str(tmp_path / "half.gguf"))
-    asked = tiny_eyes.messages("one", tiny_eyes.pictures())
-    with pytest.raises(WeightError, match=r"v\.patch_embd\.weight\.1"):
-        model.chat(asked, **GREEDY)
+def f32(*shape):
+    return TensorView.of(np.ones(shape, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "says"),
+    [
+        ("qwen3_vl", {"v.patch_embd.weight.1": None}, r"no v\.patch_embd\.weight\.1: .* each of two frames"),
+        ("qwen3_vl", {"v.patch_embd.weight": None}, r"no v\.patch_embd\.weight: .* each of two frames"),
+        ("qwen3_vl", {"v.patch_embd.weight.1": f32(24, 3, 4, 8)}, r"weight\.1 must have one shape of four dimensions"),
+        ("qwen3_vl", dict.fromkeys(("v.patch_embd.weight", "v.patch_embd.weight.1"), f32(24, 48)), "of four dimensions"),
+        ("qwen3_vl", {"v.patch_embd.bias": None}, "patch_embed.proj.bias is missing"),
+        ("qwen3_vl", {"v.blk.0.ffn_down.weight": f32(960)}, r"fc2\.weight has shape \(960,\), the model wants \(24, 40\)"),
+        ("gemma3", {"mm.input_projection.weight": None}, r"mm_input_projection\.weight is missing; the model wants \(24, 32\)"),
+    ],
+)
+def test_towers_with_missing_or_odd_tensors_are_errors_that_name_them(pairs, tmp_path, kind, changed, says):
+    opened = open_gguf(pairs(kind)[1])
+    tensors = {name: view for name, view in {**opened.tensors, **changed}.items() if view is not None}
+    write_gguf(tmp_path / "odd.gguf", tensors, opened.metadata.stored())
+    model = weft.load(str(pairs(kind)[0]), mmproj=str(tmp_path / "odd.gguf"), context=512)
+    text, pictures = tiny_sights.OWN_SIZES[kind]
+    with pytest.raises(WeightError, match=says):
+        model.prompt_ids(text, None, True, pictures)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0"])

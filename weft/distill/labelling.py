@@ -21,7 +21,7 @@ from weft.distill.ledger import PAID, Ledger
 from weft.distill.prices import Price, Worst, money, read_prices, shown, worst_case
 from weft.distill.rows import Prompting, read_questions
 from weft.distill.teachers import Answers, LocalModel, Named, Server, digest_of
-from weft.errors import BudgetError, InputError, WeftError
+from weft.errors import BudgetError, InputError, TooLongError, WeftError
 from weft.frozen import frozen
 from weft.train.data.rows import Data, Row
 from weft.weights.files import replacing
@@ -135,7 +135,7 @@ class Labelling:
                 else:
                     yield Question(row, messages, "")
             except WeftError as error:
-                raise row.blamed(error) from None
+                raise (error if error.where == row.file else row.blamed(error)) from None
 
     def close(self) -> None:
         self.ledger.close()
@@ -180,7 +180,7 @@ class Labelling:
                 found = asker.run(asks, tell)
                 failures, stopped = found.failed, found.stopped
             elif isinstance(self.teacher, LocalModel):
-                self._run_local(self.teacher, left, tell)
+                failures = self._run_local(self.teacher, left, tell)
         except KeyboardInterrupt:
             stopped = True
         except (WeftError, OSError) as error:
@@ -190,14 +190,20 @@ class Labelling:
             raise problem
         return done
 
-    def _run_local(self, model: LocalModel, left: list[Question], tell: Tell) -> None:
+    def _run_local(self, model: LocalModel, left: list[Question], tell: Tell) -> dict[str, str]:
+        """Keep the answers to all questions that fit the model; why the others failed."""
+        failures: dict[str, str] = {}
         for done, (one, body) in enumerate(zip(left, model.answers([one.messages for one in left])), 1):
+            if isinstance(body, TooLongError):
+                failures[one.key] = f"{body.field} {body.what}"
+                continue
             number = self.ledger.reserve(one.key, 0, None)
             assert number is not None, "without a cap there is always room"
             reply = model.dialect.read(body)
             counts = (reply.input_tokens or 0, reply.output_tokens or 0)
             self.ledger.settle(number, PAID, 0, tokens=counts, status=200, body=body)
             tell(done, 0)
+        return failures
 
     def reply(self, one: Question) -> tuple[Reply | None, dict[str, Any]]:
         """The reply to a question as it is kept, and what weft's own models say beside it."""

@@ -47,6 +47,8 @@ class Ledger:
     """The file `folder`/ledger.sqlite; one process at a time writes to it. Any thread may call it."""
 
     def __init__(self, folder: Path) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise InputError("distill", "is a file", field="output", given=str(folder), advice="name a folder")
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / FILE
         self._lock = threading.Lock()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.distill.dialects import Message
-from weft.errors import InputError
+from weft.errors import MISSING, InputError
 from weft.frozen import frozen
 from weft.train.data.rows import Data, Row, listed, read_rows
 
@@ -82,7 +83,8 @@ def read_questions(data: Data) -> list[Row]:
     """All rows; InputError if there is none."""
     rows = list(read_rows(data))
     if not rows:
-        raise InputError("distill", "there is no row to label", field="data")
+        given = str(data) if isinstance(data, (str, os.PathLike)) else MISSING
+        raise InputError("distill", "has no rows", field="data", given=given, advice="give rows to label")
     return rows
 
 
@@ -91,6 +93,9 @@ def asked_field(row: Row) -> str:
     for name in TEXTS:
         if isinstance(row.fields.get(name), str):
             return name
+    odd = next((name for name in TEXTS if name in row.fields), None)
+    if odd is not None:
+        raise row.fault(f"must have a text in the field {odd!r}", given=row.fields[odd])
     advice = "give a template that names its fields, as 'Summarise: {body}'"
     raise row.fault(f"has none of the fields {', '.join(TEXTS)} (it has {row.named_fields})", advice=advice)
 
@@ -105,7 +110,8 @@ def chosen_label(text: str, labels: Sequence[str]) -> str | None:
     lines = [line for line in text.strip().splitlines() if line.strip(MARKS)]
     if len(lines) != 1:
         return None
-    answer = folded_label(re.sub(r"^\W*(?:label|answer|category|class)\s*[:=]", "", lines[0], flags=re.IGNORECASE))
+    line = re.sub(r"^-\s+", "", lines[0].strip())  # as labels are listed in the question
+    answer = folded_label(re.sub(r"^\W*(?:label|answer|category|class)\s*[:=]", "", line, flags=re.IGNORECASE))
     return next((label for label in labels if folded_label(label) == answer), None)
 
 

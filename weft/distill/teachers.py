@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from weft import flags
 from weft.distill.dialects import DIALECTS, Dialect, Message, OpenAI, Settings
 from weft.embed.posting import Poster
-from weft.errors import InputError, OfflineError, UnsupportedError
+from weft.errors import InputError, OfflineError, TooLongError, UnsupportedError
 from weft.frozen import frozen
 from weft.train.data.rows import Row, read_rows
 
@@ -114,23 +114,26 @@ class LocalModel:
     def key(self, messages: Sequence[Message]) -> str:
         return digest_of("local", self.identity, json.dumps([dict(one) for one in messages]).encode())
 
-    def answers(self, asks: Sequence[Sequence[Message]]) -> Iterator[bytes]:
-        """The answer to each conversation, in order; CHUNK at once."""
+    def answers(self, asks: Sequence[Sequence[Message]]) -> Iterator[bytes | TooLongError]:
+        """The answer to each conversation, in order, or why it is too long to be asked; CHUNK at once."""
         for first in range(0, len(asks), CHUNK):
             yield from self._chunk(asks[first : first + CHUNK])
 
-    def _chunk(self, asks: Sequence[Sequence[Message]]) -> Iterator[bytes]:
+    def _chunk(self, asks: Sequence[Sequence[Message]]) -> Iterator[bytes | TooLongError]:
         ids = [self.prompt_ids(messages) for messages in asks]
-        top = self.settings.top_logprobs
-        more: dict[str, Any] = {"stop_ids": self.model.answer_ends} if self._chats else {}
-        more |= {"logprobs": top} if top else {}
-        found = self.model.generate(
-            ids,
-            max_tokens=self.settings.max_tokens,
-            temperature=self.settings.temperature or 0.0,
-            **more,
-        )
-        for prompt, one in zip(ids, found):
+        top, found = self.settings.top_logprobs, list[Any]()
+        try:
+            found = self._generated(ids)
+        except TooLongError:  # one of them is
+            for prompt in ids:
+                try:
+                    found += self._generated([prompt])
+                except TooLongError as error:
+                    found.append(error)
+        for prompt, one in zip(ids, found, strict=True):
+            if isinstance(one, TooLongError):
+                yield one
+                continue
             choice: dict[str, Any] = {"finish_reason": one.finish_reason, "message": {"content": one.text.strip()}}
             weft: dict[str, Any] = {"prompt": list(prompt), "tokens": list(one.tokens)}
             if top:
@@ -139,6 +142,13 @@ class LocalModel:
                 weft["top"] = [[[id, round(value, 6)] for id, value in each.top] for each in one.logprobs or ()]
             usage = {"prompt_tokens": one.usage.prompt_tokens, "completion_tokens": one.usage.completion_tokens}
             yield json.dumps({"choices": [choice], "usage": usage, "weft": weft}, ensure_ascii=False).encode()
+
+    def _generated(self, prompts: list[Sequence[int]]) -> list[Any]:
+        how = self.settings
+        more: dict[str, Any] = {"stop_ids": self.model.answer_ends} if self._chats else {}
+        more |= {"logprobs": how.top_logprobs} if how.top_logprobs else {}
+        given = {"max_tokens": how.max_tokens, "temperature": how.temperature or 0.0}
+        return list(self.model.generate(prompts, **given, **more))
 
     @property
     def _end(self) -> int | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.distill.labelling import LABELS, MANIFEST
+from weft.distill.labelling import FORMAT, LABELS, MANIFEST
 from weft.distill.rows import Prompting
-from weft.errors import FormatError, InputError, NotFoundError
+from weft.errors import MISSING, FormatError, InputError, NotFoundError
 from weft.train.data.rows import Data, Row, read_rows
 
 STUDENTS = ("lora", "logits", "classifier")
@@ -40,39 +41,52 @@ def train(student: str, model: str | os.PathLike[str], data: Data, *, chat: bool
     from weft.train import lora
     from weft.train.training import has_chat_template
 
-    chat = has_chat_template(model) if chat is None else chat
-    rows = said_rows(rows, chat=chat)
+    how = {"chat": has_chat_template(model) if chat is None else chat, "tokens": student == "logits"}
+    rows = said_rows(rows, **how)
     if options.get("valid") is not None and not isinstance(options["valid"], float):
-        options["valid"] = said_rows(options["valid"], chat=chat)
+        options["valid"] = said_rows(options["valid"], **how)
     return (lora if student == "lora" else logits)(model, rows, **options)
 
 
-def said_rows(data: Data, *, chat: bool = False) -> Data:
+def said_rows(data: Data, *, chat: bool = False, tokens: bool = False) -> list[Row]:
     """Rows as an adapter learns them. A label is the completion of the prompt that the teacher read; with `chat` a
-    prompt and its completion are messages, after the system message of the labelling."""
+    prompt and its completion are messages, after the system message of the labelling. With `tokens` a local teacher's
+    ids are what is learnt, and stay: they begin with the teacher's own template."""
     rows = list(read_rows(data))
-    labels = any(_only_label(row) for row in rows)
+    if not rows:
+        where = str(data) if isinstance(data, (str, os.PathLike)) else MISSING
+        raise InputError("distill", "has no rows to learn", field="data", given=where)
+    given = [tokens and "teacher" in row.fields for row in rows]
+    labels = any(_only_label(row) for row, whole in zip(rows, given) if not whole)
     if not labels and not chat:
-        return data
-    prompting = _prompting(data)
-    made = [_completed(row, prompting) if labels else row.fields for row in rows]
-    return [_spoken(fields, prompting) for fields in made] if chat else made
+        return rows
+    prompting, made = _prompting(data), []
+    for row, whole in zip(rows, given):
+        fields = row.fields if whole or not labels else _completed(row, prompting, tokens)
+        made.append(replace(row, fields=_spoken(fields, prompting) if chat and not whole else fields))
+    return made
 
 
-def _completed(row: Row, prompting: Prompting | None) -> Mapping[str, Any]:
-    """A row with a label as the prompt that the teacher read and its answer."""
+def _completed(row: Row, prompting: Prompting | None, tokens: bool) -> Mapping[str, Any]:
+    """A row with a label as the prompt that the teacher read and its answer: the words of a server's, if they are
+    learnt, which may differ from the label in case and marks."""
     if not _only_label(row):
         raise row.fault("has no label, and other rows have")
     if prompting is None:
         advice = "name the folder of the labelling, which knows the prompt; or train a classifier on the labels"
         raise row.fault("has a label, and no prompt that it is the answer to", advice=advice)
-    return {"prompt": prompting.text(row), "completion": row.fields["label"]}
+    made = {"prompt": prompting.text(row), "completion": row.fields["label"]}
+    places = row.fields.get("logprobs") if tokens else None
+    if not isinstance(places, list):
+        return made
+    words = (place[0] for place in places if isinstance(place, list) and place)
+    return {**made, "completion": "".join(map(str, words)), "logprobs": places}
 
 
 def _spoken(fields: Mapping[str, Any], prompting: Prompting | None) -> Mapping[str, Any]:
-    """A prompt and its completion as messages. A local teacher's ids are those of its own template already."""
+    """A prompt and its completion as messages."""
     asked, said = fields.get("prompt"), fields.get("completion")
-    if not isinstance(asked, str) or not isinstance(said, str) or not said or "teacher" in fields:
+    if not isinstance(asked, str) or not isinstance(said, str) or not said:
         return fields
     system = [{"role": "system", "content": prompting.system}] if prompting is not None and prompting.system else []
     messages = [*system, {"role": "user", "content": asked}, {"role": "assistant", "content": said}]
@@ -85,12 +99,16 @@ def _only_label(row: Row) -> bool:
 
 
 def _prompting(data: Data) -> Prompting | None:
-    """How the rows of a labelling were asked, if its manifest is beside them."""
+    """How the rows of a labelling were asked, if its manifest is beside them; a file that is named otherwise may lie
+    beside a manifest of something else."""
     path = Path(data).with_name(MANIFEST) if isinstance(data, (str, os.PathLike)) else None
     if path is None or not path.is_file():
         return None
     try:
-        asked = json.loads(path.read_bytes())["prompt"]
+        made = json.loads(path.read_bytes())
+        if Path(data).name != LABELS and (not isinstance(made, dict) or made.get("format") != FORMAT):
+            return None
+        asked = made["prompt"]
         return Prompting(asked["template"], asked["system"], tuple(asked["labels"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(MANIFEST, f"does not say how rows were asked: {error!r}") from None

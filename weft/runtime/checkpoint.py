@@ -199,12 +199,14 @@ class Checkpoint:
             return self.tensor(name.removesuffix(MINUS_EXP), shape).minus_exp()
         stored, _, rows = (name, "", "") if name in self.tensors else name.partition(":")
         tensor = self.tensors.get(stored)
-        first, end, *period, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
+        counted = rows[:1].isdigit()  # otherwise it is columns of a tensor, or one turned over, that is missing
+        first, end, *period, total = map(int, re.split("[-/]", rows)) if counted else (0, shape[0], shape[0])
         wanted = (total, *shape[1:])
         file = DESCRIPTION if DESCRIBED in self.config else "config.json"
         source = f" by its {file}" if self.format == "safetensors" else ""
         if tensor is None:
-            raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
+            shown = wanted[::-1] if transposed else wanted
+            raise WeightError("weights", f"{stored} is missing; the model wants {shown}{source}")
         if len(wanted) == 1 and re.search(rf"\.({EACH}|mamba|mixer)\.", stored) and tensor.view.size == wanted[0]:
             # biases of experts, and vectors of Mamba2 layers in GGUF files, are stored as matrices
             tensor = replace(tensor, view=TensorView(tensor.view.dtype, wanted, tensor.view.bytes()))

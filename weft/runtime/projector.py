@@ -154,7 +154,7 @@ def read_projector(path: Path, text_hidden_size: int) -> ProjectorFile:
     outer, processor = projector.read(meta, vision)
     vision |= outer.pop("vision_config", {})
     wider = opened.tensors.get("v.blk.0.ffn_down.weight")
-    swapped = wider is not None and vision["intermediate_size"] != vision["hidden_size"] == wider.shape[1]
+    swapped = wider is not None and vision["intermediate_size"] != vision["hidden_size"] == wider.shape[-1]
     tensors = {}
     for name, view in _with_frames(opened.tensors, projector).items():
         own_name = projector.own_name(name, swapped, deep)

@@ -13,7 +13,6 @@ from weft.errors import MISSING, InputError, NotFoundError, WeftError
 from weft.frozen import frozen
 
 Fields = Mapping[str, Any]
-Data = str | os.PathLike[str] | Iterable[Fields]
 SHOWN_FIELDS = 10  # in a message
 
 
@@ -40,6 +39,9 @@ class Row:
         """The names of its fields, for a message."""
         names = [repr(name) for name in self.fields]
         return ", ".join(names[:SHOWN_FIELDS]) + (" …" if len(names) > SHOWN_FIELDS else "") if names else "none"
+
+
+Data = str | os.PathLike[str] | Iterable[Fields] | Iterable[Row]
 
 
 class _Objects:
@@ -72,9 +74,12 @@ KINDS: dict[str, type[Any]] = {
 
 
 def read_rows(data: Data) -> Iterator[Row]:
-    """The rows of a file, by the ending of its name, or of objects."""
+    """The rows of a file, by the ending of its name, or of objects. Rows that were read before keep their places."""
     if not isinstance(data, (str, os.PathLike)):
         for number, fields in enumerate(data, 1):
+            if isinstance(fields, Row):
+                yield fields
+                continue
             if not isinstance(fields, Mapping):
                 raise InputError("data", "must be an object", field="row", index=number, given=fields)
             yield Row(fields, "data", "row", number)
