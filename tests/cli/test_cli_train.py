@@ -133,6 +133,7 @@ def test_an_adapter_is_exported_alone(run: Run, generator: Path, trained: Path, 
     assert run(*alone).exit_code == 2
     assert "rank" in run(*alone, "--force").stdout
     wrong = ((("--alone",), "--adapter"), ((*alone[4:], "--type", "f16"), "--type"))
+    wrong += (((*alone[4:], "--shard-mb", "9"), "--shard-mb"),)
     for given, named in (*wrong, *(((*alone[4:], gpu), gpu) for gpu in ("--gpu", "--no-gpu"))):
         refused = run("export", str(generator), "-o", str(tmp_path / "x"), *given)
         assert refused.exit_code == 2 and named in refused.stderr

@@ -22,7 +22,7 @@ import weft
 from weft import Embedder
 from weft.backends.cpu import levels_present
 from weft.dtype import DTYPES
-from weft.errors import InputError, UnsupportedError, WeftError
+from weft.errors import InputError, NotFoundError, UnsupportedError, WeftError
 from weft.export import export, export_adapter
 from weft.ops.packed import pack
 from weft.weights import write_gguf
@@ -288,6 +288,14 @@ def test_the_base_of_an_adapter_is_its_weights(chat_model: Path, adapters: dict[
             export_adapter(str(chat_model), adapters["plain"], tmp_path, overwrite=overwrite)
     again = export_adapter(str(chat_model), adapters["plain"], done.path, overwrite=True)
     assert again.digest == done.digest
+    mine = adapters["plain"] / "adapter_model.safetensors"
+    for path, content in ((tmp_path / "notes.txt", b"mine"), (mine, mine.read_bytes())):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="not an adapter that was written alone"):
+            export_adapter(str(chat_model), adapters["plain"], path, overwrite=True)
+        assert path.read_bytes() == content
+    with pytest.raises(NotFoundError, match=r"has no adapter_config\.json; name the folder"):
+        export_adapter(str(chat_model), tmp_path, tmp_path / "b.safetensors")
     with pytest.raises(WeftError, match="no module"):
         export_adapter(str(other), adapters["plain"], tmp_path / "b.safetensors")
     assert not (tmp_path / "b.safetensors").exists()

@@ -12,7 +12,7 @@ from libweft import Model, StatusError
 
 from weft import Embedder
 from weft.backends.cpu import levels_present
-from weft.errors import InputError
+from weft.errors import InputError, UnsupportedError
 from weft.export import export
 
 TEXTS = ["the cat sat", "a", "Hello, WORLD! 123", "the quick brown fox jumps over the lazy dog", "one two three"] * 9
@@ -122,4 +122,16 @@ def test_a_bundle_is_replaced_only_if_asked_and_nothing_else_is(st_folder: Path,
     (tmp_path / "notes" / "a.txt").write_text("mine")
     with pytest.raises(InputError, match="not a bundle"):
         export(str(st_folder), tmp_path / "notes", overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.weft", "notes"]
+    for name, manifest in (("labels", '{"format": "weft-labels 1"}'), ("app", "[]"), ("odd", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(manifest)
+        with pytest.raises(InputError, match="not a bundle"):
+            export(str(st_folder), tmp_path / name, overwrite=True)
+        assert (tmp_path / name / "manifest.json").read_text() == manifest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["app", "b.weft", "labels", "notes", "odd"]
+
+
+def test_a_bundle_that_is_loaded_as_a_model_says_what_it_is(st_folder: Path, tmp_path: Path) -> None:
+    out = export(str(st_folder), tmp_path / "b.weft").path
+    with pytest.raises(UnsupportedError, match="is a bundle of `weft export`.*name the model"):
+        Embedder(str(out))

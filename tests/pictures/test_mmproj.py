@@ -241,10 +241,22 @@ def f32(*shape):
         ("qwen3_vl", {"v.patch_embd.weight.1": None}, r"no v\.patch_embd\.weight\.1: .* each of two frames"),
         ("qwen3_vl", {"v.patch_embd.weight": None}, r"no v\.patch_embd\.weight: .* each of two frames"),
         ("qwen3_vl", {"v.patch_embd.weight.1": f32(24, 3, 4, 8)}, r"weight\.1 must have one shape of four dimensions"),
-        ("qwen3_vl", dict.fromkeys(("v.patch_embd.weight", "v.patch_embd.weight.1"), f32(24, 48)), "of four dimensions"),
+        (
+            "qwen3_vl",
+            dict.fromkeys(("v.patch_embd.weight", "v.patch_embd.weight.1"), f32(24, 48)),
+            "of four dimensions",
+        ),
         ("qwen3_vl", {"v.patch_embd.bias": None}, "patch_embed.proj.bias is missing"),
-        ("qwen3_vl", {"v.blk.0.ffn_down.weight": f32(960)}, r"fc2\.weight has shape \(960,\), the model wants \(24, 40\)"),
-        ("gemma3", {"mm.input_projection.weight": None}, r"mm_input_projection\.weight is missing; the model wants \(24, 32\)"),
+        (
+            "qwen3_vl",
+            {"v.blk.0.ffn_down.weight": f32(960)},
+            r"fc2\.weight has shape \(960,\), the model wants \(24, 40\)",
+        ),
+        (
+            "gemma3",
+            {"mm.input_projection.weight": None},
+            r"mm_input_projection\.weight is missing; the model wants \(24, 32\)",
+        ),
     ],
 )
 def test_towers_with_missing_or_odd_tensors_are_errors_that_name_them(pairs, tmp_path, kind, changed, says):

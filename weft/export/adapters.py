@@ -12,10 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.frozen import frozen
 from weft.weights.files import TensorView
-from weft.weights.safetensors import in_written_order, write_safetensors
+from weft.weights.safetensors import in_written_order, open_safetensors, write_safetensors
 
 if TYPE_CHECKING:
     from weft.runtime.adapters import Adapters
@@ -55,6 +55,9 @@ def write_adapter(
         raise InputError("export", "is a folder; an adapter is one file", field="output", given=str(output))
     if output.exists() and not overwrite:
         raise InputError("export", "exists", field="output", given=str(output), advice="give --force to replace it")
+    if output.exists() and not _is_written(output):
+        what = "is not an adapter that was written alone, so it is not replaced"
+        raise InputError("export", what, field="output", given=str(output), advice="give another name")
     tensors = dict(_tensors(adapters, folder))
     own = sha256()
     for name in in_written_order(tensors):
@@ -64,6 +67,13 @@ def write_adapter(
     write_safetensors(output, tensors, about)
     rank = max((view.shape[0] for name, view in tensors.items() if name.endswith(".down")), default=0)
     return ExportedAdapter(output, rank, output.stat().st_size, about["base"], about["sha256"])
+
+
+def _is_written(file: Path) -> bool:
+    try:
+        return "weft_adapter" in open_safetensors(file).metadata
+    except WeftError:
+        return False
 
 
 def _tensors(adapters: Adapters, folder: Path) -> Iterable[tuple[str, TensorView]]:

@@ -60,13 +60,22 @@ class Shards:
         self._size += len(data)
 
 
+def is_bundle(folder: Path) -> bool:
+    """Whether this is a folder that export has written; others have files of the manifest's name, too."""
+    try:
+        made = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(made, dict) and "weft_bundle" in made
+
+
 class BundleFolder:
     """A folder that appears under its name when everything in it is written; a context."""
 
     def __init__(self, output: Path, *, overwrite: bool) -> None:
         if output.exists() and not overwrite:
             raise InputError("export", "exists", field="output", given=str(output), advice="give --force to replace it")
-        if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
+        if output.exists() and not is_bundle(output) and (not output.is_dir() or any(output.iterdir())):
             what = "is not a bundle, so it is not replaced"
             raise InputError("export", what, field="output", given=str(output), advice="give another name")
         self.output = output

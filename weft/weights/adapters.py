@@ -161,6 +161,8 @@ def open_adapter(folder: Path) -> AdapterFile:
     """The adapter in `folder`: its config, and adapter_model.safetensors (PEFT) or adapters.safetensors (MLX)."""
     if not folder.is_dir():
         raise NotFoundError("adapter", f"no such folder: {folder}", advice=f"name the folder that holds {CONFIG}")
+    if not (folder / CONFIG).is_file():
+        raise NotFoundError("adapter", f"{folder} has no {CONFIG}", advice="name the folder of an adapter")
     settings = _Settings(_read_config(folder / CONFIG))
     if "peft_type" in settings.values:
         return _read_peft(settings, _tensors(folder, "adapter_model.safetensors"))

@@ -11,6 +11,8 @@ import click
 
 from weft.cli import screen
 
+SHARD_MB = 256
+
 
 @contextmanager
 def merged(model: str, adapter: Path | None, beside: Path, type: str | None, data: Path | None) -> Iterator[str]:
@@ -94,8 +96,8 @@ def write_alone(
     default=None,
     help="Also write what a browser needs to run the model on a GPU (WebGPU); default: if the model can run there.",
 )
-@click.option("--shard-mb", type=click.IntRange(1), default=256, show_default=True, help="Largest file of weights.")
-@click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle; with --alone any file.")
+@click.option("--shard-mb", type=click.IntRange(1), metavar="MB", help="Largest file of weights (default: 256).")
+@click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle, or with --alone such a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     model: str,
@@ -109,7 +111,7 @@ def command(
     data: Path | None,
     context: int | None,
     gpu: bool | None,
-    shard_mb: int,
+    shard_mb: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -134,7 +136,8 @@ def command(
         raise click.UsageError("--type and --data are for --adapter")
     if alone:
         others = {"--adapters": adapters, "--type": type, "--data": data, "--compute": compute, "--context": context}
-        write_alone(model, adapter, output, purpose, force, as_json, {**others, "--gpu/--no-gpu": gpu is not None})
+        others |= {"--gpu/--no-gpu": gpu is not None, "--shard-mb": shard_mb}
+        write_alone(model, adapter, output, purpose, force, as_json, others)
         return
     with merged(model, adapter, output.parent, type, data) as source, counted("MB") as tell:
         done = export(
@@ -145,7 +148,7 @@ def command(
             context=context,
             adapters=adapters,
             gpu=gpu,
-            shard_bytes=shard_mb << 20,
+            shard_bytes=(shard_mb or SHARD_MB) << 20,
             overwrite=force,
             tell=lambda count, total: tell(count >> 20, total >> 20),
         )

@@ -156,9 +156,17 @@ def _looks_like_path(text: str) -> bool:
     return text.startswith((".", "/", "~", "\\")) or text.endswith((".gguf", ".safetensors", "/", *choice.PICKLES))
 
 
+def _beginning(file: Path) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read(64)
+
+
 def _from_path(spec: str, path: Path) -> Located:
     if path.is_dir():
         names = snapshots.files_in(path, depth=2)
+        if "manifest.json" in names and b'"weft_bundle"' in _beginning(path / "manifest.json"):
+            what = f"{path} is a bundle of `weft export`, which weft.h and browsers run"
+            raise UnsupportedError("models", what, advice="name the model that it was made of")
         indexed = {"config.json", choice.INDEX} <= set(names)  # the reader of an index says what is wrong with it
         found = path if indexed else choice.ready(path, names, None, lenient=True)
         if found is None:
