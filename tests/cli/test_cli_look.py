@@ -156,6 +156,11 @@ def test_doctor_works_where_packages_were_unpacked_by_hand(run: Run, monkeypatch
     assert result.exit_code == 0 and "unknown" in json.loads(result.stdout)["software"]["numpy"]
 
 
+def test_doctor_says_that_a_context_is_for_a_model(run: Run) -> None:
+    found = run("doctor", "--context", "64")
+    assert found.exit_code == 2 and "--context is for a MODEL" in found.stderr
+
+
 def test_doctor_counts_a_model_before_it_is_loaded(run: Run, generator: Path, embedder: Path) -> None:
     costs = {}
     for context in (32, 64):

@@ -414,6 +414,6 @@ def test_rows_that_cannot_be_asked_are_named_once(server, tmp_path, rows, says):
 
 def test_a_file_is_no_folder_for_labels(server, tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(InputError, match="output is a file: got .*name a folder"):
+    with pytest.raises(InputError, match=r"output is a file: got .*name a folder"):
         label(texts(1), output=tmp_path / "out", **options(server))
     assert (tmp_path / "out").read_text() == "mine"

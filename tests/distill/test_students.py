@@ -307,7 +307,7 @@ def write_labelling(folder: Path, rows: list[dict], name="labels.jsonl", **promp
 
 
 def test_labels_keep_the_teachers_words_for_a_student_of_logits(tmp_path):
-    """A local teacher's ids are learnt as they are; a server's words are, which need not be the label letter by letter."""
+    """A local teacher's ids are learnt as they are, and a server's words, which may differ from the label in case."""
     base = write_chat_model(tmp_path / "chat.gguf")
     tops = [[[ord(letter), -0.1], [120, -3.0]] for letter in "red"]
     local = {"prompt": list(b"say a"), "tokens": list(b"red"), "top": tops, "end": 257, "text": "say ared"}

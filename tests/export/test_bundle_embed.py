@@ -133,5 +133,5 @@ def test_a_bundle_is_replaced_only_if_asked_and_nothing_else_is(st_folder: Path,
 
 def test_a_bundle_that_is_loaded_as_a_model_says_what_it_is(st_folder: Path, tmp_path: Path) -> None:
     out = export(str(st_folder), tmp_path / "b.weft").path
-    with pytest.raises(UnsupportedError, match="is a bundle of `weft export`.*name the model"):
+    with pytest.raises(UnsupportedError, match=r"is a bundle of `weft export`.*name the model"):
         Embedder(str(out))

@@ -147,8 +147,8 @@ class LocalModel:
         how = self.settings
         more: dict[str, Any] = {"stop_ids": self.model.answer_ends} if self._chats else {}
         more |= {"logprobs": how.top_logprobs} if how.top_logprobs else {}
-        given = {"max_tokens": how.max_tokens, "temperature": how.temperature or 0.0}
-        return list(self.model.generate(prompts, **given, **more))
+        more |= {"max_tokens": how.max_tokens, "temperature": how.temperature or 0.0}
+        return list(self.model.generate(prompts, **more))
 
     @property
     def _end(self) -> int | None:

@@ -101,11 +101,10 @@ def _only_label(row: Row) -> bool:
 def _prompting(data: Data) -> Prompting | None:
     """How the rows of a labelling were asked, if its manifest is beside them; a file that is named otherwise may lie
     beside a manifest of something else."""
-    path = Path(data).with_name(MANIFEST) if isinstance(data, (str, os.PathLike)) else None
-    if path is None or not path.is_file():
+    if not isinstance(data, (str, os.PathLike)) or not Path(data).with_name(MANIFEST).is_file():
         return None
     try:
-        made = json.loads(path.read_bytes())
+        made = json.loads(Path(data).with_name(MANIFEST).read_bytes())
         if Path(data).name != LABELS and (not isinstance(made, dict) or made.get("format") != FORMAT):
             return None
         asked = made["prompt"]

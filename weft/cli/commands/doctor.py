@@ -17,8 +17,8 @@ from weft.cli import options, screen
 def command(model: str | None, context: int | None, as_json: bool) -> None:
     """Show the machine, what weft uses of it and why.
 
-    With a model, also shows the memory that loading it takes, without reading its weights; the KV cache is counted in
-    full, for two sequences of the whole context.
+    With a model, also shows the memory that loading it takes, without reading its weights; the KV cache is counted as
+    full: 16 whole contexts of up to 8192 tokens, or fewer where a quarter of the memory that is left has no room.
 
     \b
     Examples:
@@ -26,6 +26,8 @@ def command(model: str | None, context: int | None, as_json: bool) -> None:
       weft doctor smollm2-135m-instruct --context 2048
       WEFT_ISA=avx2 weft doctor --json
     """
+    if model is None and context is not None:
+        raise click.UsageError("--context is for a MODEL, whose memory depends on it")
     report: dict[str, Any] = {
         "processor": _processor(),
         "memory": _memory(),

@@ -156,7 +156,6 @@ def command(
         fields = {"path": str(done.path), "kind": done.kind, "files": done.files, "bytes": done.nbytes}
         screen.print_json({**fields, "sha256": done.digest})
         return
-    screen.facts(
-        [("kind", done.kind), ("files", str(done.files)), ("MB", f"{done.nbytes / 1e6:.1f}"), ("sha256", done.digest)]
-    )
+    size = f"{done.nbytes / 1e6:.1f}"
+    screen.facts([("kind", done.kind), ("files", str(done.files)), ("MB", size), ("sha256", done.digest)])
     screen.note(f"{output} written")
