@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from weft import flags
 from weft.backends.base import Backend
@@ -47,7 +47,7 @@ def is_gpu(name: str) -> bool:
 def _open_gpu(name: str) -> Backend:
     kind, _, number = name.partition(":")
     index = int(number) if number else None
-    if kind == "cuda" or (kind == "gpu" and not _reason_against_cuda()):
+    if kind == "cuda" or (kind == "gpu" and not _reason_against_cuda(index or 0)):
         from weft.backends.webgpu.cuda import CudaBackend
 
         return CudaBackend(index)
@@ -56,11 +56,11 @@ def _open_gpu(name: str) -> Backend:
     return GpuBackend(index)
 
 
-@lru_cache(maxsize=1)
-def _reason_against_cuda() -> str:
+@cache
+def _reason_against_cuda(index: int = 0) -> str:
     from weft.backends.webgpu.cuda.driver import reason_against
 
-    return reason_against()
+    return reason_against(index)
 
 
 @lru_cache(maxsize=1)
@@ -140,6 +140,8 @@ def _cuda_rows() -> list[dict[str, object]]:
 
     rows: list[dict[str, object]] = []
     for index, (name, driver) in enumerate(device_names()):
+        if _reason_against_cuda(index):
+            continue
         memory = free_memory(name, KIND, 0)
         free = None if memory is None or memory[0] >= 1 << 62 else memory[0]
         said = "the machine's" if memory is None else memory[1]

@@ -1,5 +1,9 @@
 // emulate: CUDA's threads on a processor, so that kernels can be tested where no GPU is: a group's threads take turns
-// in one thread of the machine, from one barrier to the next. Sums of matrix units are exact, then rounded.
+// in one thread of the machine, from one barrier to the next. Sums of matrix units are exact, then rounded. What a GPU may
+// not do ends a kernel: memory beyond a buffer (pages around it cannot be touched), words that are not aligned, indices
+// beyond an array and shifts by 32 (the compiler's checks), and more than the 48 KB of shared memory that a group has unasked.
+#include <setjmp.h>
+#include <signal.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -12,7 +16,7 @@
 #define WEFT_EMULATED
 #define FN inline
 #define CONST static constexpr
-#define __shared__ static
+#define __shared__ static __attribute__((section("shared_memory")))
 #define __global__
 #define __launch_bounds__(x)
 #define __restrict__
@@ -246,7 +250,24 @@ static void run_entry(void (*entry)(Params, Types...), const void* params, void*
                       u32 size) {
   run_entry(entry, params, places, across, down, size, std::index_sequence_for<Types...>());
 }
+static sigjmp_buf ended;
+static void end_with(int signal) { siglongjmp(ended, signal); }
+// The signal that ended the kernel, or 0.
+template <class Work>
+static int guarded(Work work) {
+  static const int kinds[] = {SIGSEGV, SIGBUS, SIGILL};
+  struct sigaction before[3], mine = {};
+  mine.sa_handler = end_with;
+  for (int i = 0; i < 3; i++) sigaction(kinds[i], &mine, &before[i]);
+  int found = sigsetjmp(ended, 1);
+  if (found == 0) work();
+  for (int i = 0; i < 3; i++) sigaction(kinds[i], &before[i], nullptr);
+  return found;
+}
+extern char __start_shared_memory[] __attribute__((weak, visibility("hidden")));
+extern char __stop_shared_memory[] __attribute__((weak, visibility("hidden")));
 #define WEFT_RUN                                                                                                     \
-  extern "C" void run(u32 across, u32 down, u32 size, const void* params, void* const* places) {                    \
-    run_entry(&entry, params, places, across, down, size);                                                          \
+  extern "C" int run(u32 across, u32 down, u32 size, const void* params, void* const* places) {                     \
+    if (__stop_shared_memory - __start_shared_memory > 48 << 10) return -1;                                         \
+    return guarded([=] { run_entry(&entry, params, places, across, down, size); });                                 \
   }

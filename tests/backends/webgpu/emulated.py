@@ -1,15 +1,16 @@
 """CUDA's kernels on a processor: compiled with the machine's C++ compiler, thread after thread (emulate.h)."""
 
 import ctypes
+import mmap
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from weft.backends.webgpu.cuda.backend import CudaBackend
@@ -17,6 +18,8 @@ from weft.backends.webgpu.cuda.device import CudaDevice
 
 HEADER = Path(__file__).with_name("emulate.h")
 FLAGS = ("-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off")
+CHECKS = ("-fsanitize=alignment,bounds,shift-exponent,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error")
+PAGE = mmap.PAGESIZE
 
 
 @cache
@@ -37,7 +40,9 @@ def compiled(text):
     if not path.exists():
         source = path.with_suffix(".cpp")
         source.write_text(f'#include "{HEADER}"\n{text}\nWEFT_RUN\n')
-        done = subprocess.run([compiler(), *FLAGS, "-o", str(path), str(source)], capture_output=True, text=True)
+        done = subprocess.run(
+            [compiler(), *FLAGS, *CHECKS, "-o", str(path), str(source)], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr[:3000]
     return path
 
@@ -62,9 +67,14 @@ class EmulatedDriver:
         return 1 << 40, 1 << 40
 
     def allocate(self, nbytes):
-        raw = np.zeros(nbytes + 64, np.uint8)
-        place = -(-raw.ctypes.data // 64) * 64
-        self.memories[place] = raw
+        """Zeros that end where a page begins that cannot be touched."""
+        size = -(-nbytes // PAGE) * PAGE
+        kept = mmap.mmap(-1, size + 2 * PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+        for edge in (start, start + PAGE + size):
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(edge), PAGE, 0) == 0
+        place = start + PAGE + size - nbytes
+        self.memories[place] = kept
         return place
 
     def free(self, place):
@@ -75,12 +85,15 @@ class EmulatedDriver:
     def write(self, place, source, nbytes):
         ctypes.memmove(place, source, nbytes)
 
-    read = copy = write
+    def read(self, target, place, nbytes, stream=None):
+        ctypes.memmove(target, place, nbytes)
+
+    copy = write
 
     def load(self, code, shared):
         return ctypes.CDLL(code.decode()).run
 
-    def launch(self, function, grid, threads, arguments):
+    def launch(self, function, grid, threads, arguments, stream=None):
         if self.fail is not None:
             error, self.fail = self.fail, None
             raise error
@@ -88,7 +101,9 @@ class EmulatedDriver:
         places = (ctypes.c_uint64 * (len(arguments) - 1))(
             *(ctypes.c_uint64.from_address(arguments[index]).value for index in range(1, len(arguments)))
         )
-        function(*grid, threads, ctypes.c_void_p(arguments[0]), places)
+        ended = function(*grid, threads, ctypes.c_void_p(arguments[0]), places)
+        assert ended >= 0, "a kernel has more than 48 KB of shared memory"
+        assert not ended, f"a kernel was ended by {signal.Signals(ended).name}"
 
     def recorded(self, work):
         return work

@@ -88,6 +88,13 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
         assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
 
 
+@pytest.mark.parametrize("kind", FLOATS)
+def test_parts_of_a_long_row_fit_into_a_groups_memory(cuda, kind):
+    rng, op = np.random.default_rng(4), catalogue()["matmul"]
+    operands = normal(rng, 1, 8960), blocks(rng, kind, 3, 8960), None
+    assert max(errors_of(cuda, op, operands, {})) <= op.tolerance_for(operands)
+
+
 @pytest.mark.parametrize("op, kind", [("matmul_half", "f16"), ("matmul_bf16", "bf16")])
 def test_products_of_16_bits_have_the_same_bits_in_every_batch(cuda, monkeypatch, op, kind):
     """Rounded rows, one product for each: one row, a few, and tiles of two shapes."""

@@ -20,7 +20,7 @@ from weft.backends.webgpu.cuda import driver as calls
 from weft.backends.webgpu.cuda.attention import attention, rotation, whole
 from weft.backends.webgpu.cuda.driver import CudaError, Driver, arguments_of
 from weft.backends.webgpu.cuda.narrow import NARROW
-from weft.backends.webgpu.cuda.products import products_for
+from weft.backends.webgpu.cuda.products import MATRIX_PRODUCTS
 from weft.backends.webgpu.cuda.translate import Kernel, translated
 from weft.backends.webgpu.device import COPIED_BYTES, COPY_ROUNDS, Adapter
 from weft.backends.webgpu.launch import KERNELS as OPS
@@ -113,12 +113,12 @@ class Commands:
         self._graph: Any = None
         self._times = 0
 
-    def _ask(self) -> None:
+    def _ask(self, stream: Any = None) -> None:
         for function, grid, threads, (pointers, _) in self._launches or self._made():
-            self._driver.launch(function, grid, threads, pointers)
+            self._driver.launch(function, grid, threads, pointers, stream)
         target, source, nbytes = self._copy
         if nbytes:
-            self._driver.read(target, source, nbytes)
+            self._driver.read(target, source, nbytes, stream)
 
     def _made(self) -> Iterator[Any]:
         """The launches, each made while the device computes those before."""
@@ -159,7 +159,7 @@ class CudaDevice:
         )
         self.capability = capability
         self.limits = limits
-        self.products: Any = products_for(capability)
+        self.products: Any = MATRIX_PRODUCTS
         self.fusing = True
         self.lock = threading.RLock()
         self.lost = ""
@@ -323,7 +323,7 @@ def open_cuda(index: int | None = None) -> CudaDevice:
 
 @cache
 def _opened(index: int) -> CudaDevice:
-    reason = calls.reason_against()
+    reason = calls.reason_against(index)
     if reason:
         raise BackendError("gpu", f"CUDA cannot be used: {reason}", field="device cuda", advice="use device gpu or cpu")
     count = calls.device_count()

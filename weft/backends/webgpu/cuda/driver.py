@@ -15,9 +15,11 @@ from typing import Any
 from weft.errors import BackendError
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
+NEWER = "pip install --upgrade nvidia-cuda-nvrtc"
 MAJOR, MINOR, PROCESSORS, INTEGRATED = 75, 76, 16, 18  # attributes of a device
 DYNAMIC_SHARED = 8  # an attribute of a kernel
-RELAXED = 2  # a capture that other threads do not disturb
+OLDEST = 80  # the capability of the first GPUs with the products of bfloats and tf32 that the kernels are made of
+RELAXED = 2  # a capture during which other threads may call what they like
 NON_BLOCKING = 1
 LOST = frozenset((46, 700, 702, 704, 714, 715, 716, 717, 718, 719, 999))  # after these a context computes nothing more
 NO_MEMORY = 2
@@ -60,13 +62,49 @@ def _compiler() -> Any:
     return None
 
 
-def reason_against() -> str:
-    """Why CUDA cannot be used here, or nothing."""
+def reason_against(index: int = 0) -> str:
+    """Why CUDA cannot be used here, or not with the GPU of this index; or nothing."""
     if _driver() is None:
         return "NVIDIA's driver is not here"
     if not device_count():
         return "NVIDIA's driver shows no GPU"
-    return "" if _compiler() is not None else f"libnvrtc is not here: {INSTALL}"
+    if _compiler() is None:
+        return f"libnvrtc is not here: {INSTALL}"
+    if index >= device_count():
+        return ""
+    device, name = c_int(), ctypes.create_string_buffer(256)
+    _call("cuDeviceGet", byref(device), index)
+    _call("cuDeviceGetName", name, 256, device)
+    capability, said = _capability(device), f"{name.value.decode()} has compute capability"
+    if int(capability) < OLDEST:
+        return f"{said} {_dotted(capability)}, and the kernels need {_dotted(str(OLDEST))}"
+    if int(capability) not in architectures():
+        return f"{said} {_dotted(capability)}, for which libnvrtc {compiler_version()} does not compile: {NEWER}"
+    return ""
+
+
+def _dotted(capability: str) -> str:
+    return f"{capability[:-1]}.{capability[-1]}"
+
+
+@cache
+def architectures() -> frozenset[int]:
+    """Capabilities that the compiler makes machine code for."""
+    count = c_int()
+    _compiler().nvrtcGetNumSupportedArchs(byref(count))
+    found = (c_int * count.value)()
+    _compiler().nvrtcGetSupportedArchs(found)
+    return frozenset(found)
+
+
+def _attribute(device: c_int, which: int) -> int:
+    value = c_int()
+    _call("cuDeviceGetAttribute", byref(value), which, device)
+    return value.value
+
+
+def _capability(device: c_int) -> str:
+    return f"{_attribute(device, MAJOR)}{_attribute(device, MINOR)}"
 
 
 def device_count() -> int:
@@ -146,10 +184,13 @@ class Driver:
         self.device = c_int()
         _call("cuDeviceGet", byref(self.device), index)
         self._context, self.stream = c_void_p(), c_void_p()
+        self._recording = c_void_p()  # other threads fill buffers in `stream`, which must not become part of a graph
+        self._gone = False
         self._shared: dict[int, int] = {}  # bytes that a kernel's launches ask for
         _call("cuDevicePrimaryCtxRetain", byref(self._context), self.device)
         self.enter()
         _call("cuStreamCreate", byref(self.stream), NON_BLOCKING)
+        _call("cuStreamCreate", byref(self._recording), NON_BLOCKING)
 
     def enter(self) -> None:
         """Every thread that calls the driver says for which context."""
@@ -162,13 +203,11 @@ class Driver:
         return text.value.decode()
 
     def attribute(self, which: int) -> int:
-        value = c_int()
-        _call("cuDeviceGetAttribute", byref(value), which, self.device)
-        return value.value
+        return _attribute(self.device, which)
 
     @property
     def capability(self) -> str:
-        return f"{self.attribute(MAJOR)}{self.attribute(MINOR)}"
+        return _capability(self.device)
 
     @property
     def version(self) -> str:
@@ -192,9 +231,14 @@ class Driver:
         return place.value
 
     def free(self, place: int) -> None:
-        with suppress(CudaError):
-            self.enter()
-            _call("cuMemFree_v2", c_uint64(place))
+        self._drop("cuMemFree_v2", c_uint64(place))
+
+    def _drop(self, call: str, what: Any) -> None:
+        """After a reset it is gone, and what is there now may be somebody else's."""
+        if not self._gone:
+            with suppress(CudaError):
+                self.enter()
+                _call(call, what)
 
     def pinned(self, nbytes: int) -> int:
         self.enter()
@@ -204,17 +248,15 @@ class Driver:
         return place.value
 
     def free_pinned(self, place: int) -> None:
-        with suppress(CudaError):
-            self.enter()
-            _call("cuMemFreeHost", c_void_p(place))
+        self._drop("cuMemFreeHost", c_void_p(place))
 
     def write(self, place: int, source: int, nbytes: int) -> None:
         self.enter()
         _call("cuMemcpyHtoDAsync_v2", c_uint64(place), c_void_p(source), c_size_t(nbytes), self.stream)
 
-    def read(self, target: int, place: int, nbytes: int) -> None:
+    def read(self, target: int, place: int, nbytes: int, stream: Any = None) -> None:
         """Asked for; there after `wait`."""
-        _call("cuMemcpyDtoHAsync_v2", c_void_p(target), c_uint64(place), c_size_t(nbytes), self.stream)
+        _call("cuMemcpyDtoHAsync_v2", c_void_p(target), c_uint64(place), c_size_t(nbytes), stream or self.stream)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.enter()
@@ -235,20 +277,23 @@ class Driver:
             self._shared[function.value or 0] = shared
         return function
 
-    def launch(self, function: Any, grid: tuple[int, int], threads: int, arguments: Any) -> None:
-        shared = self._shared.get(function.value, 0)
-        code = _driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, shared, self.stream, arguments, None)
+    def launch(self, function: Any, grid: tuple[int, int], threads: int, arguments: Any, stream: Any = None) -> None:
+        shared, to = self._shared.get(function.value, 0), stream or self.stream
+        code = _driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, shared, to, arguments, None)
         check("cuLaunchKernel", code)
 
-    def recorded(self, work: Callable[[], None]) -> Any:
-        """What `work` asks for as a graph, which is started as a whole."""
+    def recorded(self, work: Callable[[Any], None]) -> Any:
+        """What `work` asks for in a stream as a graph, which is started as a whole."""
         self.enter()
         graph, made = c_void_p(), c_void_p()
-        _call("cuStreamBeginCapture_v2", self.stream, RELAXED)
+        _call("cuStreamBeginCapture_v2", self._recording, RELAXED)
         try:
-            work()
-        finally:
-            _call("cuStreamEndCapture", self.stream, byref(graph))
+            work(self._recording)
+        except CudaError:
+            if _driver().cuStreamEndCapture(self._recording, byref(graph)) == 0:
+                _driver().cuGraphDestroy(graph)
+            raise
+        _call("cuStreamEndCapture", self._recording, byref(graph))
         try:
             _call("cuGraphInstantiateWithFlags", byref(made), graph, c_uint64(0))
         finally:
@@ -260,12 +305,11 @@ class Driver:
         _call("cuGraphLaunch", graph, self.stream)
 
     def drop(self, graph: Any) -> None:
-        with suppress(CudaError):
-            self.enter()
-            _call("cuGraphExecDestroy", graph)
+        self._drop("cuGraphExecDestroy", graph)
 
     def reset(self) -> None:
         """After a loss: everything of this process on the GPU is gone."""
+        self._gone = True
         _driver().cuDevicePrimaryCtxReset_v2(self.device)
 
 

@@ -13,13 +13,13 @@ from weft.ops.spec import linear
 
 SEGMENT = 256  # columns that are one chain
 MOST_WARPS = 16
-LONGEST_ROW = 10_240  # columns whose parts fit into a group's memory: longer rows are split by a dispatch of their own
+LONGEST_ROW = 10_240  # columns; longer rows are split by a dispatch of their own, as are those whose parts have more
+MOST_PARTS = 22_528  # numbers of 16 bits: with sums and norms what a group has without being asked, 48 KB
 NARROW = 1_536  # rows of a weight up to which more workgroups are worth more than wide ones
 BLOCKS_WIDE, FLOATS_WIDE = 2, 4  # eights of columns that a warp takes of blocks of integers or f32, and of halves
 
 
 TILED = ("f32", "f16", "bf16")  # weights
-TILES_FROM = 80  # the capability of the first GPUs that copy while they compute
 
 
 @frozen
@@ -78,10 +78,10 @@ def one_row(
     product: Product, multiply: Multiply, part: Rows, places: dict[str, Any], defines: Defines
 ) -> Iterator[Launch]:
     """The row split by every workgroup."""
-    if multiply.depth > LONGEST_ROW or multiply.compute == "bf16":
+    given, parts, padded = _given(multiply, defines)
+    if multiply.depth > LONGEST_ROW or parts * padded > MOST_PARTS or multiply.compute == "bf16":
         yield from few_rows(replace(FEW, least=product.least, most=product.most), multiply, part, places, defines)
         return
-    given, parts, padded = _given(multiply, defines)
     warps = _warps(multiply.depth)
     lanes = 32 * warps
     sizes = {
@@ -186,8 +186,4 @@ SOME = Product("matmul_few", 32, 8, least=17, most=48, launches=few_rows, norms=
 MANY_ROWS = Product("matmul_many", 128, 64, least=49, most=767, launches=many_rows, norms=True)
 MOST_ROWS = Product("matmul_many", 128, 64, least=768, launches=many_rows, norms=True)
 TILED_ROWS = Product("matmul_tiles", 64, 64, least=49, launches=tiles, norms=True)
-
-
-def products_for(capability: str) -> tuple[Product, ...]:
-    """Of a GPU, in the order of rows."""
-    return ROW, FEW, SOME, *((TILED_ROWS,) if int(capability) >= TILES_FROM else (MANY_ROWS, MOST_ROWS))
+MATRIX_PRODUCTS = (ROW, FEW, SOME, TILED_ROWS)

@@ -4,8 +4,8 @@ FN void finish_two(u32 row, u32 col, f32 left, f32 right) {
   if (col < p.cols) finish_pair(row, col, left, right);
 #else
 #if ROUNDED
-  u32 both = bfloats(activated(biased(col, left)), activated(biased(col + 1u, right)));
-  if (col < p.cols) arena[place_of(row, col) / 2u] = both;
+  if (col >= p.cols) return;  // a bias ends there, too
+  arena[place_of(row, col) / 2u] = bfloats(activated(biased(col, left)), activated(biased(col + 1u, right)));
 #else
   if (col < p.cols) finish(row, col, left);
   if (col + 1u < p.cols) finish(row, col + 1u, right);
