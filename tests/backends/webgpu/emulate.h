@@ -250,8 +250,8 @@ static void run_entry(void (*entry)(Params, Types...), const void* params, void*
                       u32 size) {
   run_entry(entry, params, places, across, down, size, std::index_sequence_for<Types...>());
 }
-static sigjmp_buf ended;
-static void end_with(int signal) { siglongjmp(ended, signal); }
+static sigjmp_buf way_out;
+static void end_with(int signal) { siglongjmp(way_out, signal); }
 // The signal that ended the kernel, or 0.
 template <class Work>
 static int guarded(Work work) {
@@ -259,7 +259,7 @@ static int guarded(Work work) {
   struct sigaction before[3], mine = {};
   mine.sa_handler = end_with;
   for (int i = 0; i < 3; i++) sigaction(kinds[i], &mine, &before[i]);
-  int found = sigsetjmp(ended, 1);
+  int found = sigsetjmp(way_out, 1);
   if (found == 0) work();
   for (int i = 0; i < 3; i++) sigaction(kinds[i], &before[i], nullptr);
   return found;

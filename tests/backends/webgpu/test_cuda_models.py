@@ -5,6 +5,7 @@ import pytest
 import tiny
 from emulated import emulated
 
+from weft.backends.webgpu import weights
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 
@@ -23,6 +24,16 @@ def test_a_decoder_has_the_cpus_logits_and_the_same_bits_in_chunks(cuda, tmp_pat
     assert np.array_equal(decoder.logits(ids, chunk=18)[:18], whole[:18])
     for at in range(3):  # single tokens, of which the second and third are one graph
         assert np.array_equal(decoder.logits(ids[: at + 1], chunk=1), whole[: at + 1])
+
+
+def test_a_decoder_whose_weights_two_halves_do_not_have_has_the_cpus_logits(cuda, tmp_path, monkeypatch):
+    """Norms, too, which products on matrix units compute themselves."""
+    monkeypatch.setattr(weights, "_far", lambda rows, stored: stored == "f32")
+    checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "qwen3", tiny.CONFIGS["qwen3"]))
+    ids = tiny.token_ids(tiny.CONFIGS["qwen3"], 20)
+    found = Decoder(checkpoint, context=64, backend=cuda, kv_dtype="f16").logits(ids)
+    wanted = Decoder(checkpoint, context=64, backend="cpu", kv_dtype="f16").logits(ids)
+    assert np.linalg.norm(found - wanted) <= 1e-3 * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize("compute, limit", [("f32", 1e-5), ("f16", 1e-3), ("bf16", 1e-2)])

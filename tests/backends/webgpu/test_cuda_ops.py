@@ -88,6 +88,16 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
         assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
 
 
+@pytest.mark.parametrize("size", [1e-10, 1e6])
+def test_floats_that_two_halves_do_not_have_are_multiplied_in_f32(cuda, size):
+    """As a regression on numbers of another unit has them."""
+    rng, op = np.random.default_rng(11), catalogue()["matmul"]
+    x, weight = normal(rng, 60, 40), normal(rng, 19, 40) * np.float32(size)
+    whole = ran(cuda, op, (x, weight, None), {})[2]["out0"]
+    assert relative_error(whole, op(x, weight, None)) <= op.tolerance_for((x, weight))
+    assert np.array_equal(ran(cuda, op, (x[:1], weight, None), {})[2]["out0"], whole[:1])
+
+
 @pytest.mark.parametrize("kind", FLOATS)
 def test_parts_of_a_long_row_fit_into_a_groups_memory(cuda, kind):
     rng, op = np.random.default_rng(4), catalogue()["matmul"]

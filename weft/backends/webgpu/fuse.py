@@ -137,7 +137,7 @@ class Fusing:
     def _like(self, one: Instr, other: Instr) -> bool:
         """Whether two products have the same type of weight, activation, and a bias or none."""
         weights = [self._bound[str(instr.inputs[1])] for instr in (one, other)]
-        kinds = [(weight.stored, weight.stride) for weight in weights]
+        kinds = [(weight.stored, weight.stride, weight.far) for weight in weights]
         biases = [len(instr.inputs) > 2 and instr.inputs[2] is not None for instr in (one, other)]
         return kinds[0] == kinds[1] and biases[0] == biases[1] and one.attrs == other.attrs
 
@@ -201,6 +201,7 @@ class Fusing:
             not products
             or self._program.table[result].kind != "buffer"
             or any(id(one) not in inside for one in readers)
+            or any(self._bound[str(self._units[at].instr.inputs[1])].far for at in products)
         ):
             return
         written = {self._region(name) for at in products for name in self._written(self._units[at])}

@@ -46,6 +46,11 @@ SOFTWARE_PRODUCTS = (PLAIN,)
 GPU_PRODUCTS = (ROW, SMALL, LARGE)
 
 
+def shaders(products: Sequence[Product]) -> Sequence[Product]:
+    """Those that compute in f32 for one matrix or many: CUDA's own know one, in halves."""
+    return [one for one in products if one.launches is None] or GPU_PRODUCTS
+
+
 def rows_that_norm(products: Sequence[Product]) -> int:
     """Up to how many rows a product computes the norm of its operand itself."""
     return max((one.most for one in products if one.norms), default=0)
@@ -102,6 +107,7 @@ class Multiply:
     scratch: Form = 0  # where memory begins that a product may use, in words
     compute: str = "f32"  # "f16": x is rounded to halves; "bf16": x is bfloat16 where it lies
     rounded: bool = False  # whether results are stored in bfloat16
+    far: bool = False  # whether weights are not what two halves have
 
     def launches(self, products: Sequence[Product]) -> Iterator[Launch]:
         defines: Defines = (("DTYPE", self.stored), ("ACTIVATION", self.activation), ("BIAS", str(len(self.bias))))
@@ -125,7 +131,7 @@ class Multiply:
             if self.groups is not None:
                 yield from self._grouped(products, part, (*defines, ("GROUPS", "1")), here | {"cols": width})
                 continue
-            for product in products:
+            for product in shaders(products) if self.far else products:
                 if product.launches is not None:
                     yield from product.launches(product, self, part, here, defines)
                     continue
@@ -143,7 +149,7 @@ class Multiply:
         (_, width), count = self.results[0], self.groups.matrices
         matrices = part.rows // width
         here = places | {"starts": self.groups.starts, "matrices": matrices, "from_matrix": part.first // width}
-        for product in [one for one in products if one.launches is None] or GPU_PRODUCTS:  # CUDA's know one matrix
+        for product in shaders(products):
             more = 0 if product.shader == "matmul_row" else product.rows * matrices
             least = (product.least - 1) * count + 1 + more if product.least else 0
             most = min(MANY, product.most * count + more)
@@ -185,4 +191,5 @@ def multiply(call: Call) -> Multiply:
         scratch=call.scratch,
         compute=PRODUCTS[call.instr.op],
         rounded=bool(call.attrs.get("rounded")),
+        far=weight.far,
     )

@@ -25,6 +25,9 @@ ROWS = "rows"
 STACK = "stack"
 VECTOR = "vector"
 ALIGNED = 16  # bytes: rows begin where four words can be read at once
+# The largest half, and what the largest number of a matrix may be where two halves, the second one 2^11 times, are to
+# have 21 bits of it.
+LARGEST_HALF, LEAST_MOST = 65_504.0, 2.0**-14
 # Where a block's scale is, its bytes, and the codes from and to: blocks that are no whole words, or begin in the middle
 # of what can be read at once, are taken apart.
 CODES = {
@@ -42,12 +45,14 @@ CODES = {
 
 @frozen(eq=False)
 class DeviceWeight:
-    """A weight of the program's type and shape; `stored` is the type it has on the device, rows are `stride` words."""
+    """A weight of the program's type and shape; `stored` is the type it has on the device, rows are `stride` words.
+    `far`: two halves do not have its floats, so that products on matrix units do not compute with it."""
 
     spec: Spec
     stored: str
     stride: int
     parts: tuple[Rows, ...]
+    far: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +75,16 @@ def upload(device: Device, value: np.ndarray | Packed, layout: str, name: str) -
     for first in range(0, len(rows), each):
         some = np.ascontiguousarray(rows[first : first + each])
         parts.append(Rows(first, len(some), device.buffer(some.nbytes, name, data=some)))
-    return DeviceWeight(_spec(value), stored, stride, tuple(parts))
+    return DeviceWeight(_spec(value), stored, stride, tuple(parts), _far(rows, stored))
+
+
+def _far(rows: np.ndarray, stored: str) -> bool:
+    """Of bytes [rows, bytes of a row]."""
+    if stored != "f32" or not rows.size:
+        return False
+    numbers = np.ascontiguousarray(rows).view(np.float32)
+    most = max(float(numbers.max()), -float(numbers.min()))
+    return most > LARGEST_HALF or 0 < most < LEAST_MOST
 
 
 def upload_stack(device: Device, matrices: Sequence[Packed], name: str) -> DeviceWeight:
@@ -172,7 +186,7 @@ class GpuWeights(Weights):
                 if joint is not None and like == (rows.shape[1], stored):
                     joint.write(start * rows.shape[1], np.ascontiguousarray(rows))
                     part = Rows(0, len(rows), joint, start)
-                    made = DeviceWeight(_spec(value), stored, rows.shape[1] // WORD, (part,))
+                    made = DeviceWeight(_spec(value), stored, rows.shape[1] // WORD, (part,), _far(rows, stored))
                     start += len(rows)
             self._kept[weight.name, weight.layout] = made or upload(self._device, value, kind, weight.name)
 
