@@ -26,6 +26,7 @@ SHOWN = 5  # positions
 BEFORE = 16  # tokens of text before a position
 LAYER_TOKENS = 256  # of the text whose hidden states are compared
 SPEED_PROMPT, SPEED_TOKENS = 16, 48
+SPEED_TRIES = 5
 
 
 @frozen
@@ -191,19 +192,24 @@ def _apart(a: np.ndarray, b: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray
 
 
 def _speed(decoder: LayeredDecoder, ids: np.ndarray) -> float | None:
-    """Tokens per second of one sequence, by the engine, after a first run."""
+    """Tokens per second of one sequence, by the engine, after a first run; None where a busy machine hides them."""
     from weft.generate.engine import Engine
     from weft.generate.request import Request
 
     engine = Engine(decoder, None, prefix_cache=False, speculate=False, draft="none")
     prompt = tuple(int(id) for id in ids[:SPEED_PROMPT])
+
+    def seconds(count: int) -> float:
+        begun = time.perf_counter()
+        engine.submit(Request(prompt, max_tokens=count, ignore_eos=True)).result()
+        return time.perf_counter() - begun
+
     try:
-        seconds = []
-        for count in (8, SPEED_TOKENS // 4, SPEED_TOKENS):  # the first warms up
-            begun = time.perf_counter()
-            engine.submit(Request(prompt, max_tokens=count, ignore_eos=True)).result()
-            seconds.append(time.perf_counter() - begun)
+        seconds(8)
+        for _ in range(SPEED_TRIES):
+            few, many = seconds(SPEED_TOKENS // 4), seconds(SPEED_TOKENS)
+            if many > few:  # else something else ran beside the few
+                return (SPEED_TOKENS - SPEED_TOKENS // 4) / (many - few)
     finally:
         engine.close()
-    more = SPEED_TOKENS - SPEED_TOKENS // 4
-    return more / (seconds[2] - seconds[1]) if seconds[2] > seconds[1] else None
+    return None
