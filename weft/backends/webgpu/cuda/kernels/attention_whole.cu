@@ -32,8 +32,6 @@ const STEPS = ({{DIM}}u + 31u) / 32u;
 const KEYS = 64u;
 const NEVER = -3.0e38;
 
-struct Eight { of: array<f32, 8> }
-struct Two { near: array<u32, 8>, rest: array<u32, 8> }
 
 // As operands are.
 FN f32 rounded(f32 value) {
