@@ -32,7 +32,6 @@ const STEPS = ({{DIM}}u + 31u) / 32u;
 const KEYS = 64u;
 const NEVER = -3.0e38;
 
-
 // As operands are.
 FN f32 rounded(f32 value) {
 #if BFLOAT
