@@ -96,7 +96,9 @@ def write_alone(
     default=None,
     help="Also write what a browser needs to run the model on a GPU (WebGPU); default: if the model can run there.",
 )
-@click.option("--shard-mb", type=click.IntRange(1), metavar="MB", help=f"Largest file of weights (default: {SHARD_MB}).")
+@click.option(
+    "--shard-mb", type=click.IntRange(1), metavar="MB", help=f"Largest file of weights (default: {SHARD_MB})."
+)
 @click.option("--force", is_flag=True, help="Replace OUTPUT if it is a bundle, or with --alone such a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
