@@ -1,6 +1,7 @@
 """Adapters in the engine: any mixture in one batch equals each alone, and a request keeps the version it began with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -10,6 +11,7 @@ from test_gguf_models import BLOCKED, write_model
 import weft
 from weft.errors import NotFoundError, UnsupportedError
 from weft.generate import Engine, make_request
+from weft.generate.admission import Admission
 
 CFG = {**tiny.CONFIGS["llama-full-tied"], **BLOCKED}
 KINDS = (
@@ -86,3 +88,21 @@ def test_a_request_that_is_refused_holds_no_adapter(tmp_path: Path) -> None:
         model.engine.submit(make_request(prompt, adapter="a0", reasoning_budget=3))
     model.adapters.unload("a0")
     assert model.adapters.load("again", adapter_folder(tmp_path, 0)).index == before
+
+
+def test_answers_of_a_request_whose_adapter_is_removed_meanwhile_hold_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = loaded(tmp_path, "f32")
+    index, hold = model.adapters.get("a0").index, Admission.hold_adapter
+
+    def then_removed(admission: Admission, name: str | None) -> Any:
+        held = hold(admission, name)
+        model.adapters.unload("a0")
+        return held
+
+    monkeypatch.setattr(Admission, "hold_adapter", then_removed)
+    request = make_request([int(i) for i in tiny.token_ids(CFG, 9)], adapter="a0", n=3, temperature=1.0)
+    with pytest.raises(NotFoundError, match="no adapter of this name is loaded: got 'a0'"):
+        model.engine.submit(request)
+    assert model.adapters.load("again", adapter_folder(tmp_path, 0)).index == index and model.engine.waiting == 0

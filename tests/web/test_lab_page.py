@@ -143,6 +143,16 @@ def test_reload_without_a_network(tab, site: Site, st_folder: Path) -> None:
     assert tab.input_value("#message") == "Hello"
 
 
+def test_files_that_earlier_pages_kept_are_removed(tab) -> None:
+    tab.evaluate("""async () => {
+        for (const name of ["weft-lab-1", "another page's"]) await caches.open(name);
+        await (await navigator.serviceWorker.ready).unregister();
+    }""")
+    tab.reload()
+    tab.wait_for_function("async () => !(await caches.keys()).includes('weft-lab-1')")
+    assert {"weft-lab-2", "another page's"} <= set(tab.evaluate("() => caches.keys()"))
+
+
 def test_a_download_shows_progress_and_can_be_stopped(tab, site: Site) -> None:
     weights = "/lab/models/chat/weights-00001.bin"
     site.held[weights] = threading.Event()

@@ -1,5 +1,5 @@
 // offline: the page's own files, kept for times without a network. Models are kept by the runtime, by their digests.
-const CACHE = "weft-lab-2";
+const FAMILY = "weft-lab-", CACHE = `${FAMILY}2`;
 const MODULE = self.crossOriginIsolated ? "weft-threads.wasm" : "weft.wasm";
 const FILES = [
   ...["./", "lab.js", "lab.css", "icon.svg", "icon-192.png", "icon-512.png", "app.webmanifest"],
@@ -9,7 +9,13 @@ const FILES = [
 self.addEventListener("install", (event) => {
   event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)).then(() => self.skipWaiting()));
 });
-self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+self.addEventListener("activate", (event) => event.waitUntil(removeEarlier().then(() => self.clients.claim())));
+
+// What earlier versions of this page kept.
+async function removeEarlier() {
+  const earlier = (await caches.keys()).filter((name) => name.startsWith(FAMILY) && name !== CACHE);
+  await Promise.all(earlier.map((name) => caches.delete(name)));
+}
 
 // What the server has now; what was kept where it does not answer.
 async function answer(request) {
