@@ -397,7 +397,8 @@ def test_every_folder_says_what_lives_in_it():
     assert not [name_of(page) for page in pages if page.read_text(encoding="utf-8").count("\n") > MAX_README]
 
 
-STAND_INS = {"matmul_parts": "matmul"}  # kernels that some programs take for an op's own
+# kernels that some programs take for an op's own
+STAND_INS = {f"{name}_parts": name for name in ("matmul", "product", "product_back")}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "csrc" / "kernels").glob("*.cpp")), ids=lambda path: path.stem)

@@ -61,7 +61,9 @@ nb::object to_numpy(const OutputArray& output, DType dtype) {
   return nb::cast(nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), owner));
 }
 
-nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>* nanoseconds) {
+using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+
+nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>* nanoseconds, nb::dict to = {}) {
   std::vector<std::string> names;
   std::vector<AnyArray> arrays;
   std::vector<std::vector<int64_t>> shapes;
@@ -79,12 +81,22 @@ nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>
     given.push_back({names[i], dtype, shapes.back(), static_cast<const std::byte*>(arrays[i].data())});
   }
   std::vector<OutputArray> outputs;
+  for (auto [name, value] : to) {
+    const auto array = nb::cast<FloatArray>(value);
+    std::vector<int64_t> shape;
+    for (size_t d = 0; d < array.ndim(); ++d) shape.push_back(static_cast<int64_t>(array.shape(d)));
+    outputs.push_back({nb::cast<std::string>(name), std::move(shape), reinterpret_cast<std::byte*>(array.data())});
+  }
   {
     nb::gil_scoped_release release;
     self.run(given, outputs, allocate_output, pool, nanoseconds);
   }
   nb::dict results;
   for (const OutputArray& output : outputs) {
+    if (to.contains(output.name.c_str())) {
+      results[output.name.c_str()] = to[output.name.c_str()];
+      continue;
+    }
     const Value& value = self.program().values[static_cast<size_t>(self.program().index_of(output.name))];
     results[output.name.c_str()] = to_numpy(output, value.dtype);
   }
@@ -263,6 +275,7 @@ void bind_core(nb::module_& module) {
            },
            nb::arg("program"), nb::arg("weights"), nb::arg("states"), nb::arg("level"), nb::arg("tables") = nb::dict())
       .def("run", [](Executable& self, nb::dict inputs, Pool& pool) { return run(self, inputs, pool, nullptr); })
+      .def("run_into", [](Executable& self, nb::dict inputs, nb::dict to, Pool& pool) { return run(self, inputs, pool, nullptr, to); })
       .def("profile",
            [](Executable& self, nb::dict inputs, Pool& pool) {
              std::vector<int64_t> nanoseconds;

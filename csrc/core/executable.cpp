@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 
@@ -47,13 +48,25 @@ Executable::Executable(Program program, Weights weights, States states, const Le
 Kernel Executable::kernel_of(const Instruction& instruction) const {
   const auto& values = program_.values;
   const bool keeps = std::any_of(values.begin(), values.end(), [](const Value& value) { return is_state(value.kind); });
-  if (instruction.op == "matmul" && !keeps) {
-    const Weight* weight = operands_[static_cast<size_t>(instruction.in[1])].weight;
+  const Kernel parts = keeps ? nullptr : find_kernel(level_, instruction.op + "_parts");
+  return parts && worth_parts(instruction) ? parts : find_kernel(level_, instruction.op);
+}
+
+// Of what is trained, small matrices are left alone: heads and tiny nets, whose products end before a tile is full.
+bool Executable::worth_parts(const Instruction& instruction) const {
+  constexpr int64_t kLeast = 128;
+  const int matrix = instruction.in[1];
+  if (instruction.op == "matmul") {
+    const Weight* weight = operands_[static_cast<size_t>(matrix)].weight;
     const bool floats = weight->dtype == DType::f32 || weight->dtype == DType::f16 || weight->dtype == DType::bf16;
-    const Kernel parts = find_kernel(level_, "matmul_parts");
-    if (parts && floats && weight->layout == Layout::panels) return parts;
+    return floats && weight->layout == Layout::panels;
   }
-  return find_kernel(level_, instruction.op);
+  const Value& value = program_.values[static_cast<size_t>(matrix)];
+  const auto large = [&](int axis) {
+    const Linear& size = value.shape[static_cast<size_t>(axis)];
+    return size.fixed() && size.constant >= kLeast;
+  };
+  return value.rank >= 2 && large(value.rank - 1) && large(value.rank - 2);
 }
 
 // The instructions that an instruction waits for: the last one that wrote what it reads or writes, and those that have since
@@ -284,7 +297,7 @@ void Executable::place_values(const Sizes& sizes, std::vector<OutputArray>& outp
     offsets.push_back(offset);
     offset += aligned(static_cast<size_t>(slot.at(sizes)));
   }
-  outputs.clear();
+  const std::vector<OutputArray> given = std::exchange(outputs, {});
   for (size_t i = 0; i < program_.values.size(); ++i) {
     const Value& value = program_.values[i];
     Operand& operand = operands_[i];
@@ -293,7 +306,14 @@ void Executable::place_values(const Sizes& sizes, std::vector<OutputArray>& outp
     if (value.kind == ValueKind::buffer) operand.data = arena_.data() + offsets[static_cast<size_t>(value.slot)];
     if (value.kind == ValueKind::output) {
       outputs.push_back({value.name, {operand.dim, operand.dim + value.rank}});
-      allocate(outputs.back());
+      const auto own = std::find_if(given.begin(), given.end(), [&](const OutputArray& one) { return one.name == value.name; });
+      if (own == given.end()) {
+        allocate(outputs.back());
+      } else if (own->shape == outputs.back().shape) {
+        outputs.back().data = own->data;
+      } else {
+        fail(ErrorKind::input, "run", "the memory for " + value.name + " has another shape");
+      }
       operand.data = outputs.back().data;
     }
   }

@@ -30,7 +30,7 @@ struct InputArray {
 struct OutputArray {
   std::string name;
   std::vector<int64_t> shape;
-  std::byte* data = nullptr;  // set by the `allocate` that run() is given
+  std::byte* data = nullptr;  // given, or set by the `allocate` that run() is given
 };
 
 class Executable {
@@ -44,6 +44,7 @@ class Executable {
   Executable(Program program, Weights weights, States states, const Level& level, Tables tables = {});
 
   // One step: checks the inputs against the program, finds T, B and L, calls `allocate` for the outputs' memory, runs.
+  // Outputs that are given with their memory are written there; it may be that of an input which only this output is made of.
   // Steps of one executable take turns. `nanoseconds`, when given, receives the time of each instruction.
   void run(std::span<const InputArray> inputs, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&),
            Pool& pool, std::vector<int64_t>* nanoseconds = nullptr);
@@ -109,6 +110,7 @@ class Executable {
   void bind_states(const States& states);
   void bind_tables(const Tables& tables);
   Kernel kernel_of(const Instruction& instruction) const;  // null where the level has none
+  bool worth_parts(const Instruction& instruction) const;
   void order_body();
   Sizes read_inputs(std::span<const InputArray> inputs);
   void place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&));

@@ -58,6 +58,11 @@ struct Piece {
   int64_t matrix, row, row_end, panel, panel_end;
 };
 
+// Where the rows of each matrix of a stack begin; null: one matrix.
+WEFT_INLINE const int32_t* starts_of(const Call& call, int operand) {
+  return call.n_in > operand && call.in[operand].data ? call.in[operand].as<int32_t>() : nullptr;
+}
+
 // The tasks of a product, which has one matrix for all rows, or a stack of matrices and for each the rows from `starts` on.
 // A worker knows only the sizes before its first task, so a stack has as many tasks as any starts could need; some of them
 // then have no rows.
@@ -67,17 +72,20 @@ struct Pieces {
   const int32_t* starts = nullptr;  // null: one matrix
   int64_t matrices = 1, most = 0;   // most: pieces of rows
 
-  WEFT_INLINE Pieces(const Call& call, const Weight& weight, int64_t tile, int64_t max_rows, int64_t max_panels,
-                     int64_t min_panels, int workers)
-      : tasks(call.in[0].rows(), parts(weight.rows, 16), tile, max_rows, max_panels, min_panels, workers) {
-    if (call.n_in <= kStarts || !call.in[kStarts].data) return;
-    starts = call.in[kStarts].as<int32_t>();
-    matrices = weight.matrices;
+  WEFT_INLINE Pieces(int64_t rows, int64_t outputs, const int32_t* of_matrices, int64_t stacked, int64_t tile, int64_t max_rows,
+                     int64_t max_panels, int64_t min_panels, int workers)
+      : tasks(rows, parts(outputs, 16), tile, max_rows, max_panels, min_panels, workers), starts(of_matrices) {
+    if (!starts) return;
+    matrices = stacked;
     const int64_t used = smaller(matrices, tasks.rows);
     tasks.row_step = max_rows, tasks.panel_step = smaller(max_panels, tasks.panels);
     while (tasks.panel_step > min_panels && used * tasks.panel_tasks() < 4 * workers) tasks.panel_step = parts(tasks.panel_step, 2);
     most = used + tasks.rows / max_rows;
   }
+  WEFT_INLINE Pieces(const Call& call, const Weight& weight, int64_t tile, int64_t max_rows, int64_t max_panels,
+                     int64_t min_panels, int workers)
+      : Pieces(call.in[0].rows(), weight.rows, starts_of(call, kStarts), weight.matrices, tile, max_rows, max_panels, min_panels,
+               workers) {}
   WEFT_INLINE int64_t count() const { return starts ? most * tasks.panel_tasks() : tasks.count(); }
   WEFT_INLINE Piece at(int64_t task) const {
     const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task);
@@ -132,9 +140,10 @@ struct Shares {
 };
 
 struct Epilogue {
-  const float* bias;  // null: none
-  Activation activation;
+  const float* bias = nullptr;  // null: none
+  Activation activation = Activation::none;
 
+  Epilogue() = default;
   WEFT_INLINE explicit Epilogue(const Call& call, int bias_operand = 2)
       : bias(call.n_in > bias_operand ? call.in[bias_operand].as<float>() : nullptr),
         activation(static_cast<Activation>(call.integer("activation"))) {}

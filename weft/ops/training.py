@@ -43,7 +43,7 @@ def product_of_arrays_cost(x: Spec, weight: Spec, starts: Spec | None) -> Cost:
 
 @product.samples
 def product_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 8, 100), (33, 65, 257)]:
+    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 8, 100), (33, 65, 257), (5, 130, 129)]:
         yield (normal(rng, rows, k), normal(rng, n, k)), {}
     yield (normal(rng, 2, 3, 32), normal(rng, 5, 32)), {}
     yield (strided(rng, 5, 33), strided(rng, 17, 33)), {}
@@ -78,7 +78,7 @@ product_back.cost(back_cost)
 
 @product_back.samples
 def product_back_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 8, 100), (33, 65, 257)]:
+    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 8, 100), (33, 65, 257), (5, 130, 129)]:
         yield (normal(rng, rows, n), normal(rng, n, k)), {}
     yield (normal(rng, 2, 3, 5), normal(rng, 5, 32)), {}
     yield (strided(rng, 5, 17), strided(rng, 17, 33)), {}
@@ -160,7 +160,7 @@ def weight_grad_cost(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec
 
 @weight_grad.samples
 def weight_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    several = [([1], 1, 1), ([5, 1, 17], 8, 65), ([33, 2], 17, 100), ([40], 65, 8)]
+    several = [([1], 1, 1), ([5, 1, 17], 8, 65), ([33, 2], 17, 100), ([40], 65, 8), ([3, 35], 130, 129)]
     # Sequences that are taken together, and one that is longer than what is.
     for lengths, n, k in [*several, ([200, 100, 3, 290, 1], 9, 33), ([2, 3100, 3], 5, 19)]:
         tokens = sum(lengths)
