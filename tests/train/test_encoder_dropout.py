@@ -6,6 +6,7 @@ import vector_cases
 
 from weft import train
 from weft.errors import InputError, UnsupportedError
+from weft.graph.passes.halves import KEPT
 from weft.ops.dropout import kept, philox
 from weft.runtime.encoder import Encoder
 from weft.train.vectors.learner import VectorLearner, weights
@@ -76,6 +77,14 @@ def test_neither_cuts_nor_threads_nor_memory_change_a_bit(tmp_path, name):
         begun = learner.begun(texts, given, draws)
         found.append({**begun.gradients(seeds, learner.no_gradient()), "vectors": begun.vectors})
     assert all(np.array_equal(found[0][key], other[key]) for other in found[1:] for key in other)
+
+
+def test_what_is_cheap_is_computed_again_and_not_kept(tmp_path):
+    cut = learner_of(tmp_path, "bert", 0.1)._cut
+    kept = {value.name for value in cut.second.inputs if value.name.startswith(KEPT)}
+    makers = {name: instr.op for instr in cut.ahead.body for name in instr.outputs}
+    assert kept and not {makers[name] for name in kept} & {"activate", "layer_norm", "mul"}
+    assert {"activate", "layer_norm"} <= {instr.op for instr in cut.second.body}
 
 
 def test_no_dropout_has_the_bits_of_a_learner_without_it(tmp_path):

@@ -289,6 +289,13 @@ class Executable(ABC):
         T, B and L are read off the inputs' shapes (`weft.graph.program.bind_sizes`); InputError where they do not fit.
         """
 
+    def run_into(self, inputs: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """`run` whose outputs of these names may be written to `arrays`, float32 and contiguous, instead of new ones.
+
+        An array may be that of an input which only this output is made of, as sums are that something is added to.
+        """
+        return self.run(inputs)
+
     def run_top(
         self, inputs: Mapping[str, Any], output: str, count: int, masks: Sequence[np.ndarray | None] | None = None
     ) -> TopRows:

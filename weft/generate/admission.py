@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,18 @@ class Admitted:
     prompt: tuple[int, ...]
     limits: Limits
     compiled: Compiled | None
+
+    def sequences(self, keys: Iterator[int]) -> list[Sequence]:
+        """All answers of the request; where one fails, as when its adapter is gone, those before it hold nothing."""
+        made: list[Sequence] = []
+        try:
+            for index in range(self.request.n):
+                made.append(self.sequence(next(keys), index))
+        except BaseException:
+            for sequence in made:
+                self.admission.leave(sequence)
+            raise
+        return made
 
     def sequence(self, key: int, index: int) -> Sequence:
         """Answer `index` of the request."""

@@ -171,14 +171,7 @@ class Engine:
         waiting = self.waiting
         if waiting + request.n > max(self._max_waiting, request.n):
             raise BusyError("engine", f"the queue is full: {waiting} requests wait", advice="try again later")
-        sequences: list[Sequence] = []
-        try:
-            for index in range(request.n):
-                sequences.append(admitted.sequence(next(self._keys), index))
-        except BaseException:
-            for sequence in sequences:  # an adapter that was removed in between: those made before hold it
-                self._admission.leave(sequence)
-            raise
+        sequences = admitted.sequences(self._keys)
         self._inbox.extend(sequences)  # all its answers are queued, or none
         return Handle(self, sequences)
 

@@ -205,6 +205,11 @@ class BaseLearner:
     def _into(self, sums: Mapping[str, np.ndarray]) -> Arrays:
         return {INTO + name: sums[name] for name in self.shapes}
 
+    def _added(self, executable: Executable, given: Arrays, sums: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
+        """The outputs of a step of gradients, and `sums` with the gradients added, in place if the backend can."""
+        found = executable.run_into(given, {GRAD + name: sums[name] for name in self.shapes})
+        return found, {name: found[GRAD + name] for name in self.shapes}
+
     @cached_property
     def _masked(self) -> dict[str, tuple[str, int]]:
         """For each weight whose inputs are masked: T, B or L, what the inputs have rows of, and how many columns."""
@@ -313,7 +318,7 @@ class Learner(BaseLearner):
         sums: Arrays,
         draws: Sequence[str] = (),
     ) -> tuple[float, Arrays]:
-        """The sum of the lessons' losses, and `sums` with the gradient of that sum added.
+        """The sum of the lessons' losses, and `sums` with the gradient of that sum added, maybe in place.
 
         With dropout each lesson has a text in `draws` that decides what is left out, so that neither the other lessons
         nor the number of threads do.
@@ -325,8 +330,8 @@ class Learner(BaseLearner):
         if self.dropout:
             rows = [np.flatnonzero(lesson.shares[1:] != 0) for lesson in lessons]
             given |= self._masks([len(lesson.ids) for lesson in lessons], rows, draws)
-        found = executable.run({name: given[name] for name in names})
-        return float(found[LOSS].astype("f8").sum()), {name: found[GRAD + name] for name in self.shapes}
+        found, sums = self._added(executable, {name: given[name] for name in names}, sums)
+        return float(found[LOSS].astype("f8").sum()), sums
 
     def _given(self, lessons: Sequence[Lesson]) -> Arrays:
         """The inputs of a step: the row of a token predicts the next one."""

@@ -68,7 +68,7 @@ class PreferenceRun(Run):
             for pair, weight in zip(pairs, shares)
             for lesson, share in ((pair.chosen, weight), (pair.rejected, -weight))
         ]
-        sums = self.learner.no_gradient()
+        sums = self.no_gradient()
         for part in self.parts(weighted):
             _, sums = self.learner.gradients(part, self.parameters, sums)
         loss = math.fsum(_loss(beta * margin) for margin in margins)

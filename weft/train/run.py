@@ -99,6 +99,7 @@ class Run:
         self._means = self._rule.start(self.parameters)
         self.history: list[StepResult] = []
         self.best: tuple[StepResult, Arrays] | None = None
+        self._sums: Arrays | None = None  # of the batch that was learnt last
         self._whole = True  # False inside a step, where Ctrl-C may have stopped it
 
     def _check_lessons(self) -> None:
@@ -178,8 +179,8 @@ class Run:
         return bool(self.valid) and (number % every == 0 or number == self.steps)
 
     def learn(self, batch: Sequence[int]) -> Batch:
-        """The loss and the gradient of a batch."""
-        loss, sums = 0.0, self.learner.no_gradient()
+        """The loss and the gradient of a batch, which is that of the run until the next one is learnt."""
+        loss, sums = 0.0, self.no_gradient()
         chosen = [self.lessons[index] for index in batch]
         draws = iter([f"{self.options.seed} {self.done + 1} {index}" for index in batch])
         for part in self.parts(chosen):
@@ -187,6 +188,15 @@ class Run:
             loss += part_loss
         targets = sum(lesson.targets for lesson in chosen)
         return Batch(loss, targets, sums, sum(map(self.length, chosen)), targets, {})
+
+    def no_gradient(self) -> Arrays:
+        """What a batch begins with, in the memory of the one before."""
+        if self._sums is None:
+            self._sums = self.learner.no_gradient()
+        else:
+            for value in self._sums.values():
+                value.fill(0)
+        return self._sums
 
     def parts(self, lessons: Sequence[Lesson]) -> Iterator[list[Lesson]]:
         """The lessons in parts that a step's memory allows."""

@@ -175,6 +175,11 @@ class CpuExecutable(Executable):
             results[name] = _as_packed(self._packed[name], results[name])
         return results
 
+    def run_into(self, inputs: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        given = {name: self._given(name, value) for name, value in inputs.items()}
+        found: dict[str, Any] = self.native.run_into(given, dict(arrays), self._pool)
+        return found
+
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
         _, times = self.native.profile({name: self._given(name, value) for name, value in inputs.items()}, self._pool)

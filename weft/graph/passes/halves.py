@@ -1,11 +1,13 @@
 """A program in two halves, so that something can be computed between them from an output of the first."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.frozen import frozen
 from weft.graph.program import Instr, Program, Value, arrange
 
 KEPT = "kept:"  # what the second half reads of the first one
+CHEAP = ("activate", "layer_norm", "rms_norm", "mul", "add")  # computed again where what they read is kept anyway
 
 
 @frozen
@@ -22,7 +24,8 @@ class Halves:
 def halves(program: Program, output: str) -> Halves | None:
     """What `output` depends on, and all else; None for a program with effects, which cannot be cut.
 
-    Both have the instructions of the program, unchanged: so they give the same bits.
+    Both have the instructions of the program, unchanged: so they give the same bits. A few cheap ones are in both:
+    that takes less memory than keeping what they give.
     """
     if any(instr.meaning.effect for instr in program.body):
         return None
@@ -36,14 +39,48 @@ def halves(program: Program, output: str) -> Halves | None:
     after = [instr for instr in program.body if id(instr) not in mine]
     made = {name for instr in before for name in instr.outputs}
     read = dict.fromkeys(name for instr in after for name in instr.operands if name in made)
+    again = _cheap(before, read, made, output)
+    read = {name: None for name in read if name not in again}
     names = {name: f"{KEPT}{number}" for number, name in enumerate(read)}
     given_out = {name: kept for name, kept in names.items() if name != output}
     return Halves(
         _half(program, before, {}, {output}),
         _half(program, before, given_out, {output}),
-        _half(program, after, names, {value.name for value in program.outputs}),
+        _half(program, _with(again, after), names, {value.name for value in program.outputs}),
         names.get(output),
     )
+
+
+def _cheap(before: list[Instr], read: Mapping[str, None], made: set[str], output: str) -> dict[str, Instr]:
+    """What makes some of the values that are `read` later of the others, by the values: those and what is between."""
+    able: dict[str, Instr] = {}
+    for instr in before:
+        known = all(name in read or name in able for name in instr.operands if name in made)
+        if known and instr.op in CHEAP and output not in instr.outputs:
+            able[instr.outputs[0]] = instr
+    found: dict[str, Instr] = {}
+    wanted = [name for name in read if name in able]
+    while wanted:
+        name = wanted.pop()
+        if name not in found:
+            found[name] = able[name]
+            wanted += [operand for operand in able[name].operands if operand in able]
+    return found
+
+
+def _with(again: Mapping[str, Instr], body: list[Instr]) -> list[Instr]:
+    """`body`, with each of the others before the first instruction that reads what it makes."""
+    left, made = dict(again), []
+
+    def make(instr: Instr) -> None:
+        for name in instr.operands:
+            if name in left:
+                make(left.pop(name))
+        made.append(instr)
+
+    for instr in body:
+        make(instr)
+    return made
 
 
 def _half(program: Program, body: list[Instr], ends: dict[str, str], outputs: set[str]) -> Program:

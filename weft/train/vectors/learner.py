@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError, UnsupportedError
-from weft.graph.grad import GRAD, SEED, SEQUENCES
+from weft.graph.grad import SEED, SEQUENCES
 from weft.graph.passes import cut_rows, dead_code
 from weft.graph.passes.halves import Halves, halves
 from weft.graph.passes.learn import LowRank
@@ -166,10 +166,13 @@ class VectorLearner(BaseLearner):
         sequences: Sequences,
         parameters: Mapping[str, np.ndarray],
         to_vectors: np.ndarray,
-        sums: Mapping[str, np.ndarray],
+        sums: Arrays,
         draws: Sequence[str] = (),
     ) -> Arrays:
-        """`sums` with the gradient of the sum of vectors * to_vectors added; to_vectors [len(sequences), dimension]."""
+        """`sums` with the gradient of the sum of vectors * to_vectors added, maybe in place.
+
+        to_vectors [len(sequences), dimension]
+        """
         import numpy as np
 
         wanted = (len(sequences), self.encoder.dimension)
@@ -178,8 +181,7 @@ class VectorLearner(BaseLearner):
         executable, names = self._gradients
         given = self._given(sequences, draws) | dict(parameters) | self._into(sums)
         given[SEED + VECTORS] = np.ascontiguousarray(to_vectors, np.float32)
-        found = executable.run({name: given[name] for name in names})
-        return {name: found[GRAD + name] for name in self.shapes}
+        return self._added(executable, {name: given[name] for name in names}, sums)[1]
 
     def fit(self, memory: int, tokens: int, sequences: int = 1) -> bool:
         """Compute as little again as lets `gradients` of so many tokens work in `memory` bytes; False where even all
@@ -220,12 +222,11 @@ class Begun:
         self.vectors = vectors
         self._learner, self._given = learner, given
 
-    def gradients(self, to_vectors: np.ndarray, sums: Mapping[str, np.ndarray]) -> Arrays:
+    def gradients(self, to_vectors: np.ndarray, sums: Arrays) -> Arrays:
         """As those of the learner, once."""
         import numpy as np
 
         executable, names = self._learner._second
         given = self._given | self._learner._into(sums)
         given[SEED + VECTORS] = np.ascontiguousarray(to_vectors, np.float32)
-        found = executable.run({name: given[name] for name in names})
-        return {name: found[GRAD + name] for name in self._learner.shapes}
+        return self._learner._added(executable, {name: given[name] for name in names}, sums)[1]

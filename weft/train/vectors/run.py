@@ -110,7 +110,7 @@ class VectorRun(Run):
             found = np.concatenate(made)
         loss, grads = self.loss(_columns(found, len(chosen)), _labels(chosen))
         to_vectors = np.stack(grads, axis=1).reshape(-1, grads[0].shape[1]).astype(np.float32)
-        sums, first = self.learner.no_gradient(), 0
+        sums, first = self.no_gradient(), 0
         if begun is not None:
             sums, parts = begun.gradients(to_vectors, sums), []
         for part, draw in zip(parts, draws):
