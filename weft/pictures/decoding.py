@@ -38,6 +38,11 @@ class PictureLimits:
     file_bytes: int = 50_000_000
     pixels: int = 40_000_000
 
+    @property
+    def work_bytes(self) -> int:
+        """What the largest picture takes while it is read."""
+        return 4 * self.pixels
+
     def __post_init__(self) -> None:
         for name in ("file_bytes", "pixels"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:

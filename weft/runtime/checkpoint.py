@@ -108,7 +108,7 @@ class Checkpoint:
     format: str  # "safetensors" or "gguf"
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
-    size_bytes: int
+    size_bytes: int  # of its weights, with those of the picture tower
     generation: Mapping[str, Any] = field(default_factory=dict)
     chat_template: Template | None = None
     make_tokenizer: Callable[..., Tokenizer] | None = None

@@ -88,7 +88,8 @@ def with_projector(checkpoint: Checkpoint, given: str | Path | None) -> Checkpoi
     if missing is not None:
         what = f"{checkpoint.path.name} has no token {missing}, which stands for pictures"
         raise UnsupportedError("load", what, field="mmproj", advice="load it without the mmproj file")
-    return replace(checkpoint, projector=path, config={**checkpoint.config, **ids})
+    size = checkpoint.size_bytes + opened.nbytes
+    return replace(checkpoint, projector=path, size_bytes=size, config={**checkpoint.config, **ids})
 
 
 def reads_pictures(checkpoint: Checkpoint) -> bool:

@@ -18,7 +18,8 @@ def command(model: str | None, context: int | None, as_json: bool) -> None:
     """Show the machine, what weft uses of it and why.
 
     With a model, also shows the memory that loading it takes, without reading its weights; the KV cache is counted as
-    full: 16 whole contexts of up to 8192 tokens, or fewer where a quarter of the memory that is left has no room.
+    full: 16 whole contexts of up to 8192 tokens, or fewer where a quarter of the memory that is left has no room. Of a
+    model that sees, its picture tower is counted, and the largest picture while it is read.
 
     \b
     Examples:

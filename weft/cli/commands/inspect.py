@@ -73,11 +73,12 @@ def _print_foreign(path: Path, foreign: Foreign, as_json: bool) -> None:
 
 def _find(model: str) -> Path:
     """An existing path as it is, so that files weft cannot run can be inspected; else the model of that name."""
+    from weft.embed.seeing import model_folder
     from weft.weights.sources import locate
     from weft.weights.sources.catalog import find
 
     path = Path(model).expanduser()
-    return path if path.exists() and find(model) is None else locate(model).path
+    return model_folder(path if path.exists() and find(model) is None else locate(model).path)
 
 
 def _report(path: Path, opened: TensorFile[Any], full: bool) -> dict[str, Any]:

@@ -85,17 +85,20 @@ def _print_weights(outline: Outline) -> None:
 def _print_summary(outline: Outline) -> None:
     info, checkpoint = outline.info, outline.checkpoint
     used = [w for w in outline.program.weights if w.name in checkpoint.tensors]
-    parameters = sum(checkpoint.tensors[w.name].view.size for w in used)
+    views = [checkpoint.tensors[w.name].view for w in used]
+    parameters, size = sum(view.size for view in views), sum(view.nbytes for view in views)
     rows = [
         ("model", outline.located.spec),
         ("from", outline.located.source),
         ("path", checkpoint.path),
         ("kind", f"text {'reranker' if outline.method else 'embedder' if outline.recipe else 'generator'}"),
         ("model type", checkpoint.model_type),
-        ("parameters", f"{screen.number(parameters)} in {len(used)} tensors, {screen.size(checkpoint.size_bytes)}"),
+        ("parameters", f"{screen.number(parameters)} in {len(used)} tensors, {screen.size(size)}"),
         ("stored as", ", ".join(sorted({str(w.dtype) for w in used}))),
         ("computed in", f"{info['compute']}, {info['level']} kernels"),
     ]
+    if outline.sees:
+        rows += [("pictures", f"are read, by {checkpoint.projector.name if checkpoint.projector else 'its own tower'}")]
     if outline.method:
         stated = {name: info[name] for name in ("label", "activation", "instruction") if name in info}
         rows += [("scores by", outline.method), *stated.items()]

@@ -122,9 +122,11 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
 
         decoder = Decoder(checkpoint, **{**options_for(spec, "generate"), "bind": False})
         defaults = model_defaults(checkpoint.generation, located.entry)
-        return Outline("generate", decoder.memory_plan(), decoder.max_context, digest, facts, defaults)
+        used = dict(decoder.memory_plan())
+        used["work"] += Limits().of_pictures.work_bytes if facts.sees else 0
+        return Outline("generate", used, decoder.max_context, digest, facts, defaults)
     from weft.embed.seeing import recipe_of
-    from weft.runtime import Encoder, open_tower
+    from weft.runtime import Encoder
 
     options = options_for(spec, "embed")
     recipe = recipe_of(checkpoint, located.entry, options.get("pooling"), located.path)
@@ -134,9 +136,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     encoder = Encoder(recipe.with_dense(checkpoint), head, **computed)
     most = min(recipe.max_tokens, encoder.max_tokens)
     used = dict(encoder.memory_plan(512))
-    if (tower := open_tower(checkpoint.path) if sees(checkpoint) else None) is not None:
-        used["weights"] += tower.size_bytes
-        used["work"] += 4 * Limits().picture_pixels  # while a picture is decoded
+    used["work"] += Limits().of_pictures.work_bytes if sees(checkpoint) else 0
     return Outline("embed", used, most, digest, facts)
 
 
