@@ -101,6 +101,7 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(
         (("--full", "--lora", "4", "-o", "no"), 2, "give one of them"),
         (("--dims", "8,x", "-o", "no"), 2, "give whole numbers"),
         ((), 2, "no folder for the model"),
+        (("--steps", "0", "-o", "no"), 2, "0 is not in the range x>=1"),
         (("--compute", "bf16", "-o", "no"), 2, "where all weights are trained, none is frozen"),
         (("--loss", "triplet", "-o", "no"), 2, "takes 'anchor', 'positive' and 'negative'"),
     ],

@@ -164,7 +164,7 @@ def few_shot_options() -> Callable[[options.F], options.F]:
             help="Make all pairs instead: the rarer kind repeated, the other one cut, or neither.",
         ),
         click.option("--epochs", type=int, help="How often all pairs are learnt (default: 1)."),
-        click.option("--steps", type=int, help="How many steps to make instead, whatever the number of pairs."),
+        click.option("--steps", type=click.IntRange(1), help="So many steps, whatever the number of pairs."),
         click.option("--batch", type=int, metavar="N", help="Pairs of a step (default: 16)."),
         click.option("--lr", "rate", type=float, help="Learning rate after the warm-up (default: 2e-5)."),
         click.option("--lora", "rank", type=int, metavar="RANK", help="Train an adapter and add it to the encoder."),

@@ -59,7 +59,7 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
         ),
         click.option("--warmup", type=part, help="Part of all steps in which the rate rises (default: 0.03)."),
         click.option("--epochs", type=int, help="How often all rows are learnt (default: 1)."),
-        click.option("--steps", type=int, help="How many steps to make instead, whatever the number of rows."),
+        click.option("--steps", type=click.IntRange(1), help="So many steps, whatever the number of rows."),
         click.option("--batch-tokens", type=int, metavar="N", help="Tokens of a step (default: 8192)."),
         click.option("--weight-decay", type=float, help="AdamW's decay of the matrices (default: 0)."),
         click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
@@ -191,7 +191,7 @@ def vector_options() -> Callable[[options.F], options.F]:
         click.option("--merged", is_flag=True, help="With --lora: write the whole model too, in FOLDER/merged."),
         click.option("--batch", type=int, metavar="N", help="Examples of a step, as many as wanted (default: 16)."),
         click.option("--epochs", type=int, help="How often all rows are learnt (default: 1)."),
-        click.option("--steps", type=int, help="How many steps to make instead, whatever the number of rows."),
+        click.option("--steps", type=click.IntRange(1), help="So many steps, whatever the number of rows."),
         click.option("--lr", type=float, help="Learning rate after the warm-up (default: 2e-5)."),
         click.option(
             "--schedule",
