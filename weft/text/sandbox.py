@@ -26,7 +26,7 @@ from weft.errors import FormatError, InputError
 from weft.text.meter import bound, bound_elements, counted, kept, size_of, spend, weigh
 
 SOURCE_LIMIT = 256 << 10
-WORD_LIMIT = 50_000  # of a template's source; the longest templates in use have some 3,000
+WORD_LIMIT = 20_000  # of a template's source; the longest templates in use have some 3,000
 PARTS_LIMIT = 10_000
 MACRO_LIMIT = 500
 LOOP_DEPTH = 16  # Python stops at 20
