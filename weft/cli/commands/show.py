@@ -98,7 +98,8 @@ def _print_summary(outline: Outline) -> None:
         ("computed in", f"{info['compute']}, {info['level']} kernels"),
     ]
     if outline.sees:
-        rows += [("pictures", f"are read, by {checkpoint.projector.name if checkpoint.projector else 'its own tower'}")]
+        tower = checkpoint.projector.name if checkpoint.projector else "its own tower"
+        rows.append(("pictures", f"are read, by {tower}"))
     if outline.method:
         stated = {name: info[name] for name in ("label", "activation", "instruction") if name in info}
         rows += [("scores by", outline.method), *stated.items()]
