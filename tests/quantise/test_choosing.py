@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from weft.cli.app import app
 from weft.dtype import DTYPES
 from weft.errors import InputError
 from weft.quantise import Quantising, choose_plan
@@ -76,14 +77,12 @@ def test_a_size_is_kept_and_used_better_than_by_one_type(tensors):
 
 
 def test_a_file_has_the_types_of_its_plan(tensors, tmp_path):
-    from weft.cli.commands.quantize import command
-
     write_gguf(tmp_path / "m.gguf", tensors, {"general.architecture": "llama"})
     plan = choose_plan(open_gguf(tmp_path / "m.gguf").tensors, size=50_000)
     list(Quantising(tmp_path / "m.gguf", tmp_path / "o.gguf", type=plan))
     assert {name: view.dtype.name for name, view in open_gguf(tmp_path / "o.gguf").tensors.items()} == plan.types
     arguments = [str(tmp_path / "m.gguf"), "-o", str(tmp_path / "c.gguf"), "--size", "50kB", "--json"]
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(app, ["quantize", *arguments])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "c.gguf").read_bytes() == (tmp_path / "o.gguf").read_bytes()
     said = json.loads((tmp_path / "o.gguf.json").read_text())
