@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "capi/quoted.h"
+#include "capi/json_string.h"
 #include "core/error.h"
 
 namespace weft::host {
@@ -18,7 +18,7 @@ int64_t rank_of(const bundle::Adapter& adapter) {
 }  // namespace
 
 LoadedAdapter::LoadedAdapter(std::shared_ptr<AdapterRoom> room, bundle::Adapter adapter) : room_(std::move(room)) {
-  info_ = "{\"name\": " + quoted(adapter.name) + ", \"rank\": " + std::to_string(rank_of(adapter)) + ", \"sha256\": " + quoted(adapter.digest) + "}";
+  info_ = "{\"name\": " + json_string(adapter.name) + ", \"rank\": " + std::to_string(rank_of(adapter)) + ", \"sha256\": " + json_string(adapter.digest) + "}";
   const std::lock_guard lock(room_->turn);
   const auto free = std::find(room_->taken.begin() + 1, room_->taken.end(), false);
   if (free == room_->taken.end()) fail(ErrorKind::input, "adapter", std::to_string(kAdapters - 1) + " adapters are loaded, the most there can be; free one first");

@@ -13,7 +13,7 @@
 
 #include "capi/embedder.h"
 #include "capi/generator.h"
-#include "capi/quoted.h"
+#include "capi/json_string.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/utf8.h"
@@ -134,9 +134,9 @@ host::Adapters& adapters_of(const weft_model& model) { return model.generator ? 
 
 std::string info_of(const weft_model& model, const Level& level) {
   const json::Value root = model.bundle->manifest();
-  std::string out = "{\"kind\": " + host::quoted(root.at("kind").string()) + ", \"name\": " + host::quoted(root.string_or("name", ""));
-  out += ", \"compute\": " + host::quoted(root.string_or("compute", "")) + ", \"level\": " + host::quoted(level.name);
-  out += ", \"threads\": " + std::to_string(model.pool->size()) + ", \"digest\": " + host::quoted(model.bundle->digest());
+  std::string out = "{\"kind\": " + host::json_string(root.at("kind").string()) + ", \"name\": " + host::json_string(root.string_or("name", ""));
+  out += ", \"compute\": " + host::json_string(root.string_or("compute", "")) + ", \"level\": " + host::json_string(level.name);
+  out += ", \"threads\": " + std::to_string(model.pool->size()) + ", \"digest\": " + host::json_string(model.bundle->digest());
   if (model.embedder) out += ", \"dimension\": " + std::to_string(model.embedder->dimension()) + ", \"max_tokens\": " + std::to_string(model.embedder->max_tokens());
   if (model.generator) out += ", \"context\": " + std::to_string(model.generator->context()) + ", \"chat\": " + (model.generator->conversation().can() ? "true" : "false");
   out += std::string(", \"adapters\": ") + (adapters_of(model).can() ? "true" : "false");

@@ -28,7 +28,7 @@ using json::Value;
 constexpr size_t kMaxSteps = 16;         // normalisers, pre-tokenizers, parts of a template
 constexpr size_t kMaxReplacement = 256;  // bytes that a normaliser may insert
 
-std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
+std::string in_quotes(std::string_view text) { return std::string("'").append(text).append("'"); }
 
 bool given(Value value) { return value && !value.is_null(); }
 
@@ -44,7 +44,7 @@ bool asks(Value object, std::string_view key) {
 int32_t token_id(const Vocab& vocab, std::string_view token, const char* use) {
   const int32_t id = vocab.find(token);
   if (id == kNone)
-    fail(ErrorKind::format, "tokenizer.json", std::string("the ") + use + " is not in the vocabulary: " + quoted(token));
+    fail(ErrorKind::format, "tokenizer.json", std::string("the ") + use + " is not in the vocabulary: " + in_quotes(token));
   return id;
 }
 
@@ -73,7 +73,7 @@ void read_added(Value root, Parts& parts) {
     const int32_t known = parts.vocab.find(token.content);
     if (known == kNone) parts.vocab.add(token.content, id);
     else if (known != id)
-      fail(ErrorKind::format, "tokenizer.json", "an added token has two ids: " + quoted(token.content) + ", " +
+      fail(ErrorKind::format, "tokenizer.json", "an added token has two ids: " + in_quotes(token.content) + ", " +
                                   std::to_string(known) + " and " + std::to_string(id));
     token.id = static_cast<int32_t>(id);
     token.special = item.boolean_or("special", false);
@@ -121,11 +121,11 @@ void add_normaliser(Value value, NormaliserChain& chain) {
     const std::string_view content = inserted(value.at("content"));
     if (pattern && !pattern.string().empty()) chain.add(replace_normaliser(pattern.string(), content));
     else if (expression && expression.string() == " {2,}") chain.add(space_run_normaliser(content));
-    else unsupported("a Replace normaliser with this pattern: " + quoted(expression ? expression.string() : ""));
+    else unsupported("a Replace normaliser with this pattern: " + in_quotes(expression ? expression.string() : ""));
   } else if (type == "Precompiled") {
     chain.add(precompiled_normaliser(Charsmap(from_base64(value.string_or("precompiled_charsmap", ""), "tokenizer.json"))));
   } else {
-    unsupported("the normaliser " + quoted(type));
+    unsupported("the normaliser " + in_quotes(type));
   }
 }
 
@@ -134,7 +134,7 @@ void add_normaliser(Value value, NormaliserChain& chain) {
 // Whether Metaspace puts its mark before a text: "always", "first" or "never".
 std::string_view prefix_scheme(Value value) {
   const std::string_view scheme = value.string_or("prepend_scheme", "always");
-  if (scheme != "always" && scheme != "first" && scheme != "never") unsupported("Metaspace with " + quoted(scheme));
+  if (scheme != "always" && scheme != "first" && scheme != "never") unsupported("Metaspace with " + in_quotes(scheme));
   return value.boolean_or("add_prefix_space", true) ? scheme : "never";
 }
 
@@ -151,16 +151,16 @@ std::unique_ptr<Splitter> split_of(Value value, bool behind_bytes) {
   // Gemma's: its normaliser leaves no space to cut at.
   if (!expression && !behind_bytes && pattern.at("String").string() == " " && value.at("behavior").string() == "MergedWithPrevious")
     return split_behind_spaces();
-  if (!expression) unsupported("a Split pre-tokenizer with a literal: " + quoted(pattern.at("String").string()));
+  if (!expression) unsupported("a Split pre-tokenizer with a literal: " + in_quotes(pattern.at("String").string()));
   const std::string_view behaviour = value.at("behavior").string();
   const bool matches_only = behaviour == "Removed" && value.boolean_or("invert", false);
-  if (behaviour != "Isolated" && !matches_only) unsupported("a Split with behaviour " + quoted(behaviour));
+  if (behaviour != "Isolated" && !matches_only) unsupported("a Split with behaviour " + in_quotes(behaviour));
   return split_by_expression(expression.string(), {matches_only, behind_bytes});
 }
 
 std::unique_ptr<Splitter> punctuation_of(Value value) {
   const std::string_view behaviour = value.string_or("behavior", "Isolated");
-  if (behaviour != "Isolated" && behaviour != "Contiguous") unsupported("Punctuation with behaviour " + quoted(behaviour));
+  if (behaviour != "Isolated" && behaviour != "Contiguous") unsupported("Punctuation with behaviour " + in_quotes(behaviour));
   return split_punctuation(behaviour == "Isolated");
 }
 
@@ -177,7 +177,7 @@ bool add_splitters(Value value, Splitters& chain, bool bytes = false) {
   if (bytes) {  // Falcon cuts numbers there
     if (type == "Split") chain.push_back(split_of(value, true));
     else if (type == "Digits") chain.push_back(split_byte_digits(individual));
-    else unsupported("this pre-tokenizer after ByteLevel: " + quoted(type));
+    else unsupported("this pre-tokenizer after ByteLevel: " + in_quotes(type));
     return true;
   }
   if (type == "ByteLevel") {
@@ -194,7 +194,7 @@ bool add_splitters(Value value, Splitters& chain, bool bytes = false) {
   else if (type == "Whitespace") chain.push_back(split_words());
   else if (type == "WhitespaceSplit") chain.push_back(split_spaces());
   else if (type == "Punctuation") chain.push_back(punctuation_of(value));
-  else unsupported("the pre-tokenizer " + quoted(type));
+  else unsupported("the pre-tokenizer " + in_quotes(type));
   return false;
 }
 
@@ -253,7 +253,7 @@ bool read_processor(Value value, Parts& parts) {
     parts.pair = parts.single;
     parts.pair.insert(parts.pair.end(), {{Kind::token, sep, 0}, {Kind::second, kNone, 0}, {Kind::token, sep, 0}});
   } else {
-    unsupported("the post-processor " + quoted(type));
+    unsupported("the post-processor " + in_quotes(type));
   }
   return true;
 }
@@ -327,7 +327,7 @@ Decoder decoder_of(Value value) {
   } else if (type == "Sequence") {
     decoder = decoder_sequence(value.at("decoders"));
   } else {
-    unsupported("the decoder " + quoted(type));
+    unsupported("the decoder " + in_quotes(type));
   }
   return decoder;
 }
@@ -359,7 +359,7 @@ Merge merge_of(Value value) {
   const std::string_view text = value.string();
   const size_t space = text.find(' ');
   if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
-    fail(ErrorKind::format, "tokenizer.json", "a merge must name two tokens: " + quoted(text));
+    fail(ErrorKind::format, "tokenizer.json", "a merge must name two tokens: " + in_quotes(text));
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -446,7 +446,7 @@ std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view whe
   const json::Document document = json::parse(text, where);
   const Value root = document.root(), model = root.at("model");
   const std::string_view type = model_type(model);
-  if (type != "BPE" && type != "WordPiece" && type != "Unigram") unsupported("the model " + quoted(type));
+  if (type != "BPE" && type != "WordPiece" && type != "Unigram") unsupported("the model " + in_quotes(type));
   Parts parts;
   const bool bytes = add_splitters(root.find("pre_tokenizer"), parts.splitters);
   if (bytes && type != "BPE") unsupported(std::string(type) + " with a ByteLevel pre-tokenizer");

@@ -1,11 +1,11 @@
-// quoted: text as a JSON string.
+// json_string: text as a string of JSON. Not `quoted`: with gcc 13 a call of that name finds std::quoted, too.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace weft::host {
 
-inline std::string quoted(std::string_view text) {
+inline std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text)
     if (c == '"' || c == '\\') out += std::string("\\") + c;
