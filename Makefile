@@ -73,10 +73,11 @@ JOBS ?= $(shell nproc)
 test: native-test
 	$(PY) -m pytest -q -n $(JOBS) --dist loadgroup $(TEST_ARGS)
 
-# Without a GPU: apt install mesa-vulkan-drivers
+# Without a GPU: apt install mesa-vulkan-drivers. GPU=cuda: through CUDA, not WebGPU.
+GPU ?= 1
 test-gpu: $(VENV)/.levels
 	$(PY) tools/install_deps.py gpu
-	WEFT_TEST_GPU=1 $(PY) -m pytest -q -n $(JOBS) tests/backends/webgpu $(TEST_ARGS)
+	WEFT_TEST_GPU=$(GPU) $(PY) -m pytest -q -n $(JOBS) tests/backends/webgpu $(TEST_ARGS)
 
 soak: $(VENV)/.levels
 	WEFT_SOAK=1 $(PY) -m pytest -q -m soak -n $(JOBS) --dist loadgroup --timeout 3600 $(TEST_ARGS)

@@ -11,18 +11,26 @@ from weft.ops.state import AdapterArray, KvArray, SlotArray
 from weft.ops.tolerance import relative_error
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-ALL = os.environ.get("WEFT_TEST_GPU", "0") not in ("", "0")  # make test-gpu: every sample, not a few
+ASKED = os.environ.get("WEFT_TEST_GPU", "0")
+ALL = ASKED not in ("", "0")  # make test-gpu: every sample, not a few
+CUDA = ASKED == "cuda"
 
 
 def backend_or_skip():
-    """The first GPU, which may be a software device."""
+    """The first GPU, which may be a software device; through CUDA with WEFT_TEST_GPU=cuda."""
     from weft.backends.webgpu import GpuBackend
+    from weft.backends.webgpu.cuda.backend import CudaBackend
     from weft.errors import BackendError, NotFoundError
 
+    if CUDA:
+        return CudaBackend()  # asked for by name: what is missing fails
     try:
         return GpuBackend()
     except (BackendError, NotFoundError) as error:
         pytest.skip(f"no GPU here: {error}")
+
+
+webgpu_only = pytest.mark.skipif(CUDA, reason="about WebGPU's shaders of products, or its errors")
 
 
 def agree(gpu, one, other):

@@ -60,7 +60,9 @@ def test_a_gpu_that_is_not_there_is_answered_with_those_that_are(monkeypatch):
 
 def test_auto_is_the_cpu_where_there_is_no_gpu_and_says_so_once(monkeypatch, capfd):
     import weft.backends.webgpu
+    from weft.backends.webgpu.cuda import driver
 
+    monkeypatch.setattr(driver, "_driver", lambda: None)
     software = devices.Adapter(0, "llvmpipe", "CPU", "Vulkan", "", {}, frozenset(), None)
     monkeypatch.setattr(weft.backends.webgpu, "adapters", lambda: (software,))
     _automatic.cache_clear()

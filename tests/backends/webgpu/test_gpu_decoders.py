@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
-from gpus import ALL, agree
+from gpus import ALL, agree, webgpu_only
 from test_models import DECODERS, LIMIT, context_of, error_of
 
 import weft
@@ -48,6 +48,7 @@ def test_logits_are_those_of_transformers_in_chunks_of_any_size(gpu, folders, na
         assert decoder.slots.free_count == decoder.slots.count
 
 
+@webgpu_only
 def test_the_products_of_hardware_give_what_those_of_software_give(gpu, folders, monkeypatch):
     ids, wholes = tiny.token_ids(tiny.CONFIGS["qwen3"], 70), []
     for products in (SOFTWARE_PRODUCTS, GPU_PRODUCTS):
@@ -170,6 +171,7 @@ def test_a_context_larger_than_one_buffer_is_cut_or_refused(gpu, folders, monkey
         _ = Decoder(checkpoint, context=200, backend=gpu, bind=False).max_context
 
 
+@webgpu_only
 def test_a_lost_device_fails_its_requests_by_name_and_is_opened_again(gpu, folders, monkeypatch):
     folder = str(folders["llama-grouped"])
     options = {"device": "gpu", "context": 96}
@@ -193,6 +195,7 @@ def test_a_lost_device_fails_its_requests_by_name_and_is_opened_again(gpu, folde
     assert again.generate([1, 2, 3], max_tokens=3, ignore_eos=True).tokens == right
 
 
+@webgpu_only
 def test_other_errors_of_a_device_are_typed(gpu):
     wgpu = gpu.device._wgpu
     with pytest.raises(MemoryPlanError, match="no memory left"), gpu.device.guard():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpus import ALL, agree, errors_of
+from gpus import ALL, agree, errors_of, webgpu_only
 
 from weft.backends.webgpu.launch import KERNELS, MANY, STORED
 from weft.backends.webgpu.products import LARGE, PLAIN, ROW, SMALL
@@ -43,6 +43,7 @@ def test_an_op_agrees_with_its_reference(gpu, name):
 SHADERS = [replace(one, least=0, most=MANY) for one in (PLAIN, ROW, SMALL, LARGE)]
 
 
+@webgpu_only
 @pytest.mark.parametrize("kind", STORED if ALL else ["f16", "q4_k"])
 def test_products_have_the_same_bits_in_every_shader_and_batch(gpu, kind, monkeypatch):
     rng = np.random.default_rng(5)

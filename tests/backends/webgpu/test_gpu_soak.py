@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
+from gpus import webgpu_only
 from soaking import times
 
 import weft
@@ -64,6 +65,7 @@ def lose(device, monkeypatch):
     monkeypatch.setattr(device, "queue", SimpleNamespace(submit=lost, write_buffer=lambda *_: None))
 
 
+@webgpu_only
 def test_a_server_loads_a_model_again_after_each_loss_of_its_device(gpu, folder, tmp_path, monkeypatch):
     """A request on the lost device fails; the next one is answered by a new device; the old ones are freed."""
     httpx = pytest.importorskip("httpx")

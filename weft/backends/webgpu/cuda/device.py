@@ -183,12 +183,12 @@ class CudaDevice:
     ) -> CudaBuffer:
         """Memory on the device: zeros, or these bytes, or those of a smaller buffer and zeros. MemoryPlanError where a
         kernel could not address it."""
-        size = max(16, -(-nbytes // 16) * 16)
-        if size > self.largest_buffer:
+        size, kept = max(16, -(-nbytes // 16) * 16), what == "parameters"
+        if size > self.largest_buffer and not kept:
             given = f"{size:,} bytes; kernels address {self.largest_buffer:,} in one piece"
             raise MemoryPlanError("gpu", f"{what} is too large for the device: {given}", advice="use a smaller batch")
         with self.guard():
-            made = CudaBuffer(self, size, data, what == "parameters")
+            made = CudaBuffer(self, size, data, kept)
             if data_of is not None:
                 self.driver.copy(made.place, data_of.place, data_of.nbytes)
             return made
