@@ -6,6 +6,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
+from weft.backends.base import TopRows
 from weft.errors import InputError
 from weft.generate.choice.sampling import Sampler, Sampling, _top_k, draw, penalise, uniform
 
@@ -50,6 +51,49 @@ def random_rules(rng: np.random.Generator) -> Sampling:
         repetition_penalty=float(rng.choice([1.0, 1.1, 1.7, 0.8])),
         seed=int(rng.integers(2**63)),
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_largest_logits_and_those_that_penalties_change_decide_as_whole_rows_do(seed: int) -> None:
+    """What a GPU returns: the largest of the others that are allowed, then those that change, in any order."""
+    rng = np.random.default_rng(seed)
+    for _ in range(30):
+        width = int(rng.integers(2, 3000))
+        logits = rng.normal(0, rng.choice([0.5, 3.0]), width).astype(np.float32)
+        logits = np.round(logits, int(rng.choice([1, 6])))  # with many equal ones, too
+        allowed = rng.random(width) < rng.choice([0.1, 1.0]) if rng.random() < 0.5 else None
+        if allowed is not None:
+            allowed[rng.integers(width)] = True
+        biases = {int(i): float(rng.normal(0, 3)) for i in rng.integers(0, width, rng.choice([0, 4]))}
+        rules = Sampling(
+            temperature=float(rng.choice([0.0, 0.8, 2.0])),
+            top_k=int(rng.choice([1, 5, 64])),
+            top_p=float(rng.choice([1.0, 0.9])),
+            typical_p=float(rng.choice([1.0, 0.7])),
+            min_p=float(rng.choice([0.0, 0.05])),
+            repetition_penalty=float(rng.choice([1.0, 1.3, 0.7])),
+            presence_penalty=float(rng.choice([0.0, 1.5])),
+            frequency_penalty=float(rng.choice([0.0, -1.0])),
+            logit_bias=biases,
+            seed=seed,
+        )
+        sampler = Sampler(rules, rng.integers(0, width, 20).tolist())
+        for token in rng.integers(0, width, 10).tolist():
+            sampler.note(token)
+        aside = rng.permutation(sampler.changed)
+        some = logits.copy()
+        some[aside] = -np.inf
+        if allowed is not None:
+            some[~allowed] = -np.inf
+        largest = np.lexsort((np.arange(width), -some.astype(np.float64)))[:64]
+        values = logits[aside]
+        if allowed is not None:
+            values = np.where(allowed[aside], values, np.float32(-np.inf))
+        nowhere = np.array([0xFFFFFFFF])
+        ids = np.concatenate([np.where(np.isneginf(some[largest]), nowhere, largest), aside, nowhere])
+        row = TopRows(ids[None], np.concatenate([some[largest], values, [-np.inf]]).astype(np.float32)[None])
+        assert sampler.decided_by == (1 if rules.temperature == 0 else rules.top_k)
+        assert sampler.choose(row, 3) == sampler.choose(logits, 3, allowed)
 
 
 @pytest.mark.parametrize("seed", range(20))

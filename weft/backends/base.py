@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from weft.errors import BackendError, InputError
 
@@ -249,10 +249,14 @@ class AdapterTable(Protocol):
     def clear(self, index: int) -> None: ...
 
 
+Masks: TypeAlias = "Sequence[np.ndarray | None] | None"
+Aside: TypeAlias = "Sequence[np.ndarray] | None"
+
+
 class TopRows:
     """The largest numbers of rows of an output: their columns [rows, count] and values, larger first, lower columns
     first among equals. A row with a number that is not finite has one first. Where a mask allows fewer, the others are
-    minus infinity."""
+    minus infinity. Behind them, not in order, are the columns that were put aside."""
 
     def __init__(self, ids: np.ndarray, values: np.ndarray) -> None:
         self.ids = ids
@@ -297,12 +301,13 @@ class Executable(ABC):
         return self.run(inputs)
 
     def run_top(
-        self, inputs: Mapping[str, Any], output: str, count: int, masks: Sequence[np.ndarray | None] | None = None
+        self, inputs: Mapping[str, Any], output: str, count: int, masks: Masks = None, aside: Aside = None
     ) -> TopRows:
         """`run`, of which only the largest numbers of each row of `output` [L, width] come back; `count` of them or
         more, at most Backend.top.
 
         `masks` has for each row the columns that count, a bit each, uint32 [ceil(width / 32)], or None for all.
+        `aside` has for each row columns, each once, that come back whatever they are, and are not among the largest.
         """
         raise BackendError("run_top", "this backend returns whole rows", advice="use run")
 

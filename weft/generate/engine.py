@@ -352,8 +352,8 @@ class Engine:
         For a draft head also the hidden states of all tokens [T, hidden].
         """
         step, counts = step_of(work, sequences)
-        largest, masks = decided_by(sequences, counts, self._top)
-        if largest and (found := self._decoder.run_top(step, largest, masks)).finite:
+        deciding = decided_by(sequences, counts, self._top)
+        if deciding and (found := self._decoder.run_top(step, *deciding)).finite:
             return counts, found, None
         logits, hidden = (self._decoder.run(step), None) if self._head is None else self._head.run(step)
         expected = (len(step.rows), self._decoder.vocab_size)

@@ -24,6 +24,8 @@ RULES = [
     ({"temperature": 1.2, "top_k": 50, "top_p": 0.9, "seed": 5}, Grammar.regex("(ab|ac)*d[0-9]{3}")),
     ({"temperature": 1.0, "top_k": 5, "seed": 8}, Grammar.choices(["yes", "no", "perhaps"])),
     ({"temperature": 0.8, "top_k": 9, "seed": 2}, None),
+    ({"temperature": 0.9, "top_k": 30, "repetition_penalty": 1.4, "seed": 7}, Grammar.json_object()),
+    ({"frequency_penalty": 1.5, "logit_bias": {5: 3.0}}, Grammar.regex("(ab|ac)*d[0-9]{3}")),
 ]
 
 
@@ -46,9 +48,9 @@ def test_requests_with_grammars_choose_the_tokens_that_whole_rows_give(gpu, fold
     masked, whole = [], []
     run_top, run = GpuExecutable.run_top, GpuExecutable.run
 
-    def noted(self, inputs, output, count, masks=None):
+    def noted(self, inputs, output, count, masks=None, aside=None):
         masked.extend(mask for mask in masks or () if mask is not None)
-        return run_top(self, inputs, output, count, masks)
+        return run_top(self, inputs, output, count, masks, aside)
 
     monkeypatch.setattr(GpuExecutable, "run_top", noted)
     monkeypatch.setattr(GpuExecutable, "run", lambda *given: whole.append(1) or run(*given))

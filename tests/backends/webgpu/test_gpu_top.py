@@ -51,6 +51,32 @@ def test_a_number_that_is_not_finite_is_noticed(gpu, bad):
     assert not gpu.compile(bound.program, bound.weights, {}).run_top(bound.inputs, "out0", 1).finite
 
 
+@pytest.mark.parametrize("width", [59, 2500])
+@pytest.mark.parametrize("masked", [False, True])
+def test_columns_that_are_put_aside_come_back_and_are_not_among_the_largest(gpu, width, masked):
+    rng = np.random.default_rng(width)
+    rows = rng.standard_normal((3, width)).astype(np.float32)
+    largest = rows.argmax(axis=1)
+    aside = [np.array([0, largest[0]]), np.zeros(0, np.int64), np.unique(rng.integers(0, width, 150))]
+    mask = np.full(-(-width // 32), 0xFFFFFFFF, np.uint32)
+    mask[0] &= ~np.uint32(1)  # column 0 may not be chosen
+    masks = [mask, None, None] if masked else None
+    bound = single(catalogue()["scale"], (rows,), {"by": 1.0})
+    found = gpu.compile(bound.program, bound.weights, {}).run_top(bound.inputs, "out0", 40, masks, aside)
+    kept = min(width, 64)
+    for row, given, ids, values in zip(rows, aside, found.ids, found.values):
+        rest = np.delete(np.arange(width), given)
+        order, sorted_values = expected(row[None, rest], kept)
+        many = order.shape[1]
+        assert np.array_equal(ids[:many], rest[order[0]]) and np.array_equal(values[:many], sorted_values[0])
+        assert np.isneginf(values[many:kept]).all() and np.isneginf(values[kept + len(given) :]).all()
+        wanted = row[given]
+        if masked and len(given) == 2:
+            wanted = np.array([-np.inf, row[given[1]]])
+        assert np.array_equal(ids[kept : kept + len(given)], given)
+        assert np.array_equal(values[kept : kept + len(given)], wanted)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return str(tiny.write_folder(tmp_path_factory.mktemp("top"), tiny.CONFIGS["llama-grouped"]))
@@ -61,6 +87,9 @@ RULES = [
     {"temperature": 0.9, "top_k": 7, "seed": 3},
     {"temperature": 1.1, "top_k": 40, "top_p": 0.8, "min_p": 0.02, "seed": 4},
     {"temperature": 1.0, "top_k": 20, "typical_p": 0.7, "seed": 5},
+    {"repetition_penalty": 1.3},
+    {"temperature": 0.8, "top_k": 12, "repetition_penalty": 0.8, "frequency_penalty": 0.9, "seed": 6},
+    {"presence_penalty": -1.5, "logit_bias": {3: 2.0, 50: -100.0}},
 ]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.backends.base import Executable, TopRows, fixed
+from weft.backends.base import Aside, Executable, Masks, TopRows, fixed
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
 from weft.backends.webgpu.fuse import Fusing, Unit, launches
 from weft.backends.webgpu.launch import BLOCKS, WORD, Call, Launch, bits, copy, query_heads
 from weft.backends.webgpu.native import Dispatch
-from weft.backends.webgpu.top import WIDEST, Top, kept_for, mask_rows, mask_words, scratch_words
+from weft.backends.webgpu.top import WIDEST, Columns, Top, kept_for, mask_words, scratch_words
 from weft.errors import BackendError
 from weft.graph.plan import ALIGN
 from weft.graph.program import Instr, Program, Value, bind_sizes
@@ -34,6 +34,7 @@ class Step(NamedTuple):
     blocks: int = 0  # of keys that attention is split into
     top: int = 0  # of the largest numbers of a row that are read back; 0: all outputs are
     masked: bool = False  # whether some numbers of rows do not count
+    aside: int = 0  # columns of each row that are read back, too
 
 
 class Places:
@@ -127,7 +128,7 @@ class GpuExecutable(Executable):
         self._given: tuple[tuple[int, ...], np.ndarray, list[np.ndarray]] | None = None  # inputs, each one's place
         self._shapes: tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, int]] | None = None  # and T, B, L
         self._row_count: tuple[tuple[int, ...], int] | None = None  # for T, B, L
-        self._tops: dict[tuple[int, bool], Top] = {}
+        self._tops: dict[tuple[int, bool, int], Top] = {}
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
     @property
@@ -142,21 +143,25 @@ class GpuExecutable(Executable):
             return self._outputs(step)
 
     def run_top(
-        self, inputs: Mapping[str, Any], output: str, count: int, masks: Sequence[np.ndarray | None] | None = None
+        self, inputs: Mapping[str, Any], output: str, count: int, masks: Masks = None, aside: Aside = None
     ) -> TopRows:
         assert [value.name for value in self._program.outputs] == [output]
         sizes = self._bound_sizes(inputs)
         rows = self._rows(Step(sizes["T"], sizes["B"], sizes["L"]))
-        kept, masked = kept_for(count) if rows else 0, bool(rows) and masks is not None
-        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs), kept, masked)
-        given = mask_rows(masks, self._width) if step.masked and masks is not None else None
+        blocks = self._blocks(sizes["T"], inputs)
+        columns = Columns(masks, aside, rows, self._width) if rows and (masks or aside) else None
+        each = 0 if columns is None else columns.aside
+        kept = kept_for(count) if rows else 0
+        step = Step(sizes["T"], sizes["B"], sizes["L"], blocks, kept, columns is not None, each)
         with self._device.lock, self._device.guard():
-            self._submit(step, inputs, given)
+            self._submit(step, inputs, None if columns is None else columns.words)
             if not rows:
                 return TopRows(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32))
             top = self._top_of(step)
             assert self._staged is not None
-            return top.rows(self._staged.read(top.nbytes(rows)), rows)
+            data = self._staged.read(top.nbytes(rows))
+            found = top.rows(data, rows)
+            return found if columns is None else columns.joined(found, top.picked(data, rows))
 
     def _bound_sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """T, B and L, which are not worked out again for inputs of the same shapes."""
@@ -178,13 +183,13 @@ class GpuExecutable(Executable):
         (value,) = self._program.outputs
         return fixed(value.shape[-1:])[0]
 
-    def _submit(self, step: Step, inputs: Mapping[str, Any], masks: np.ndarray | None = None) -> None:
+    def _submit(self, step: Step, inputs: Mapping[str, Any], columns: np.ndarray | None = None) -> None:
         """Start a step, and encode another one like it if this is not the first."""
         again = self._sizes == step
         arena = self._prepared(step)
         arena.write(0, self._joined(inputs, step))
-        if masks is not None:
-            arena.write(self._masks_at(step), masks)
+        if columns is not None:
+            arena.write(self._columns_at(step), columns)
         ready, self._ready = self._ready, None
         commands = ready[1] if ready is not None and ready[0] == step else self._encoded(step)
         self._device.submit(commands)
@@ -194,7 +199,7 @@ class GpuExecutable(Executable):
             self._ready = (step, self._encoded(step))
 
     def _top_of(self, step: Step) -> Top:
-        key = step.top, step.masked
+        key = step.top, step.masked, step.aside
         if key not in self._tops:
             self._tops[key] = Top(self._device, self._width, *key)
         return self._tops[key]
@@ -225,9 +230,9 @@ class GpuExecutable(Executable):
             return self._arena
         self._sizes = None  # until all is there
         wanted = _at(self._places.end, step)
-        whole = self._masks_at(step)
+        whole = self._columns_at(step)
         if step.masked:
-            whole += WORD * self._rows(step) * mask_words(self._width)
+            whole += WORD * self._rows(step) * (mask_words(self._width) + step.aside)
         if self._arena is None or self._arena.nbytes < whole:
             self._arena, self._groups, self._plan, self._ready = None, [], None, None  # freed first
             arena = self._device.buffer(whole, "the working memory of a step")
@@ -247,12 +252,13 @@ class GpuExecutable(Executable):
         self._sizes = step
         return self._arena
 
-    def _masks_at(self, step: Step) -> int:
-        """The byte of the arena after everything else, where masks are."""
+    def _columns_at(self, step: Step) -> int:
+        """The byte of the arena after everything else, where masks are, and columns that are put aside."""
         beside = self._part_bytes(step.T, step.blocks)  # parts of attention are read before the largest are found
         beside = max(beside, WORD * self._scratch(step))
         if step.top:
-            beside = max(beside, WORD * scratch_words(self._rows(step), self._width, step.top))
+            words = scratch_words(self._rows(step), self._width, step.top) + self._rows(step) * step.aside
+            beside = max(beside, WORD * words)
         return _at(self._places.end, step) + beside
 
     def _same_tables(self) -> bool:
@@ -304,8 +310,8 @@ class GpuExecutable(Executable):
             read = _at(self._places.outputs_start, step), _at(self._places.end, step)
             if step.top:
                 assert self._arena is not None
-                top, mask = self._top_of(step), self._masks_at(step) // WORD
-                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD, mask)
+                top, columns = self._top_of(step), self._columns_at(step) // WORD
+                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD, columns)
                 found += more
                 read = WORD * last, WORD * last + top.nbytes(self._rows(step))
             self._plan = (step, found, read)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.base import TopRows
+from weft.backends.base import Aside, Masks, TopRows
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device
 from weft.backends.webgpu.launch import Form, Launch
 from weft.backends.webgpu.native import Dispatch
@@ -19,6 +19,9 @@ from weft.ops.spec import Dim
 CHUNK = 1024  # numbers that a workgroup takes: top.wgsl
 WIDEST = 65_535  # workgroups on one axis: what every device allows
 KEPT = (1, 64)  # how many a dispatch leaves of a chunk
+LEAST_ASIDE = 64  # columns for which there is room
+NOWHERE = 0xFFFFFFFF  # a column that no row has
+PICKED = 64  # numbers that a workgroup takes: pick.wgsl
 
 
 def kept_for(wanted: int) -> int:
@@ -54,6 +57,37 @@ def mask_rows(masks: Sequence[np.ndarray | None], width: int) -> np.ndarray:
     return found
 
 
+def room_for(aside: int) -> int:
+    """Places for columns that are put aside: a power of two, so that few steps differ."""
+    return max(LEAST_ASIDE, 1 << (aside - 1).bit_length()) if aside else 0
+
+
+class Columns:
+    """Which columns of each row count, and which are put aside: read back whatever they are."""
+
+    def __init__(self, masks: Masks, aside: Aside, rows: int, width: int) -> None:
+        allowed = mask_rows([None] * rows if masks is None else masks, width)
+        self.aside = room_for(max(map(len, aside or ()), default=0))
+        self._columns = np.full((rows, self.aside), NOWHERE, np.uint32)
+        self._barred = np.zeros((rows, self.aside), bool)  # put aside, and not allowed
+        counted = allowed.copy()
+        for row, given in enumerate(aside or ()):
+            self._columns[row, : len(given)] = given
+            bits = np.zeros(32 * allowed.shape[1], bool)
+            bits[given] = True
+            counted[row] &= ~np.packbits(bits, bitorder="little").view(np.uint32)
+            self._barred[row, : len(given)] = ~(allowed[row, given >> 5] >> (given & 31)) & 1
+        self.words = np.concatenate([counted.ravel(), self._columns.ravel()])
+
+    def joined(self, found: TopRows, picked: np.ndarray) -> TopRows:
+        """The largest numbers, and behind them the numbers put aside, `picked` [rows, aside]."""
+        if not self.aside:
+            return found
+        values = np.where(self._barred, np.float32(-np.inf), picked)
+        ids = self._columns.astype(np.int64)
+        return TopRows(np.concatenate([found.ids, ids], axis=1), np.concatenate([found.values, values], axis=1))
+
+
 def top_launches(width: int, kept: int, source: Form, scratch: Form) -> tuple[list[Launch], Form]:
     """The passes as launches, for rows [L, width] that begin at word `source`, and the word of the last results."""
     sizes, found = sizes_of(width, kept), []
@@ -67,37 +101,49 @@ def top_launches(width: int, kept: int, source: Form, scratch: Form) -> tuple[li
 
 
 class Top:
-    """The passes over rows of `width` numbers that leave the `kept` largest; `masked`, of those that a mask allows."""
+    """The passes over rows of `width` numbers that leave the `kept` largest; `masked`, of those that a mask allows, and
+    `aside` columns of each row as they are."""
 
-    def __init__(self, device: Device, width: int, kept: int, masked: bool) -> None:
+    def __init__(self, device: Device, width: int, kept: int, masked: bool, aside: int) -> None:
         self._device = device
         self._sizes = sizes_of(width, kept)
         self._width = width
         self._kept = kept
+        self._aside = aside
         self._made: list[tuple[Shader, Any]] = [
             device.pipeline("top", (("FIRST", str(at == 0)), ("KEEP", str(kept)), ("MASKED", str(masked and at == 0))))
             for at in range(len(self._sizes) - 1)
         ]
+        if aside:
+            self._made.append(device.pipeline("pick", ()))
         self._params = device.buffer(len(self._made) * PARAMS_BYTES, "parameters")
 
-    def dispatches(self, arena: Buffer, rows: int, source: int, scratch: int, mask: int) -> tuple[list[Dispatch], int]:
-        """For rows that begin at word `source`, with results from word `scratch` on and masks at word `mask`; and the
-        word of the last ones."""
+    def dispatches(
+        self, arena: Buffer, rows: int, source: int, scratch: int, columns: int
+    ) -> tuple[list[Dispatch], int]:
+        """For rows that begin at word `source`, with results from word `scratch` on and `Columns.words` at word
+        `columns`; and the word of the last ones."""
         found, numbers = [], np.zeros((len(self._made), PARAMS_BYTES // 4), np.uint32)
+        x, width = source, self._width
         for at, (shader, compiled) in enumerate(self._made):
-            count = self._sizes[at]
-            chunks = -(-count // CHUNK)
-            given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": mask}
+            if at < len(self._sizes) - 1:
+                count = self._sizes[at]
+                chunks = -(-count // CHUNK)
+                given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": columns}
+                groups, source, scratch = rows * chunks, scratch, scratch + 2 * rows * self._sizes[at + 1]
+            else:
+                ids = columns + rows * mask_words(width)
+                given = {"x": x, "columns": ids, "out": scratch, "rows": rows, "width": width, "each": self._aside}
+                groups = -(-rows * self._aside // PICKED)
             numbers[at, : len(shader.params)] = [given[name] for name, _ in shader.params]
             group = self._device.bind(shader.written, arena, self._params, ())
-            across = min(rows * chunks, WIDEST)
-            found.append(Dispatch(compiled, group, at * PARAMS_BYTES, across, -(-rows * chunks // across)))
-            source, scratch = scratch, scratch + 2 * rows * self._sizes[at + 1]
+            across = min(groups, WIDEST)
+            found.append(Dispatch(compiled, group, at * PARAMS_BYTES, across, -(-groups // across)))
         self._params.write(0, numbers)
         return found, source
 
     def nbytes(self, rows: int) -> int:
-        return 8 * rows * self._sizes[-1]
+        return rows * (8 * self._sizes[-1] + 4 * self._aside)
 
     def rows(self, data: np.ndarray, rows: int) -> TopRows:
         """What was read back."""
@@ -106,7 +152,7 @@ class Top:
             word = key ^ 0x80000000 if key >> 31 else ~key & 0xFFFFFFFF
             value = struct.unpack("<f", struct.pack("<I", word))[0] if key else -math.inf
             return TopRows(np.array([[found]]), np.array([[value]], np.float32))
-        pairs = data[: self.nbytes(rows)].view(np.uint32).reshape(rows, self._sizes[-1], 2)
+        pairs = data[: 8 * rows * self._sizes[-1]].view(np.uint32).reshape(rows, self._sizes[-1], 2)
         pairs = pairs[:, : min(self._kept, self._width)]
         keys = pairs[..., 0]
         bits = np.where(keys >> 31, keys & np.uint32(0x7FFFFFFF), ~keys)
@@ -114,3 +160,7 @@ class Top:
             keys == 0, np.float32(-np.inf), bits.view(np.float32)
         )  # fewer are allowed than were asked for
         return TopRows(pairs[..., 1].astype(np.int64), values)
+
+    def picked(self, data: np.ndarray, rows: int) -> np.ndarray:
+        """The numbers put aside, of what was read back."""
+        return data[8 * rows * self._sizes[-1] : self.nbytes(rows)].view(np.float32).reshape(rows, self._aside)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as ListOf
+from typing import NamedTuple
+
+import numpy as np
 
 from weft.generate.choice.ahead import Mask
 from weft.generate.schedule import Work
@@ -11,6 +14,8 @@ from weft.generate.sight.prompt import step_vectors
 from weft.nn.step import Step
 from weft.runtime.paged.holding import slots_of
 from weft.runtime.steps import build_step
+
+MOST_ASIDE = 4096  # ids: of more, whole rows are read
 
 
 def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list[int]]:
@@ -37,16 +42,37 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
     return step, asked
 
 
-def decided_by(sequences: ListOf[Sequence], rows: ListOf[int], most: int) -> tuple[int, list[Mask | None] | None]:
-    """How many of the largest logits decide the next tokens of these, at most `most`, and the tokens that grammars
-    allow in each of their `rows`; 0 where one needs all logits."""
+class Deciding(NamedTuple):
+    """The logits that decide the next tokens: so many of the `largest` of each row that its mask allows, and those of
+    the ids `aside`, which penalties and biases change."""
+
+    largest: int
+    masks: list[Mask | None] | None
+    aside: list[np.ndarray] | None
+
+
+def decided_by(sequences: ListOf[Sequence], rows: ListOf[int], most: int) -> Deciding | None:
+    """What decides the next tokens in each of the `rows` of these, with at most `most` of the largest; None where one
+    needs all logits."""
     asking = [(sequence, count) for sequence, count in zip(sequences, rows) if count]
     counts = [sequence.sampler.decided_by if _unscored(sequence) else 0 for sequence, _ in asking]
     masks = [_masks(sequence, count) for sequence, count in asking]
     if not counts or not all(0 < count <= most for count in counts) or any(len(found) == 0 for found in masks):
-        return 0, None
+        return None
     flat = [mask for found in masks for mask in found]
-    return max(counts), None if all(mask is None for mask in flat) else flat
+    aside = None
+    if any(sequence.sampler.changes for sequence, _ in asking):
+        aside = [_aside(sequence, count) for sequence, count in asking for _ in range(count)]
+        if max(map(len, aside)) > MOST_ASIDE:
+            return None
+    return Deciding(max(counts), None if all(mask is None for mask in flat) else flat, aside)
+
+
+def _aside(sequence: Sequence, rows: int) -> np.ndarray:
+    """The ids whose logits penalties and biases may change in rows after drafts, which are seen ids by then."""
+    changed = sequence.sampler.changed
+    drafts = sequence.drafts[: rows - 1] if sequence.sampler.changes else []
+    return np.union1d(changed, np.array(drafts, np.int64)) if drafts else changed
 
 
 def _unscored(sequence: Sequence) -> bool:

@@ -136,7 +136,6 @@ class Sampler:
     def __init__(self, sampling: Sampling, prompt: Iterable[int], seed: int | None = None) -> None:
         self.rules = sampling
         self.seed = seed if seed is not None else fresh_seed() if sampling.seed is None else sampling.seed
-        self.plain = sampling.temperature == 0  # the choice is the argmax of the unchanged logits
         self._repetition = sampling.repetition_penalty != 1.0
         self._counted = bool(sampling.presence_penalty or sampling.frequency_penalty)
         self._seen = dict.fromkeys(prompt) if self._repetition else {}
@@ -146,49 +145,69 @@ class Sampler:
         if sampling.logit_bias:
             ids = np.fromiter(sampling.logit_bias, np.int64, len(sampling.logit_bias))
             self._bias = ids, np.fromiter(sampling.logit_bias.values(), np.float32, len(ids))
-        if self._repetition or self._counted or self._bias is not None:
-            self.plain = False
+        self.changes = self._repetition or self._counted or self._bias is not None  # rules 1 to 3 apply
 
     @property
     def decided_by(self) -> int:
-        """How many of the largest logits decide the token; 0: all of them."""
-        if self._repetition or self._counted or self._bias is not None:
-            return 0
+        """How many of the largest logits decide the token, beside those of `changed`; 0: all of them."""
         return 1 if self.rules.temperature == 0 else self.rules.top_k
+
+    @property
+    def changed(self) -> np.ndarray:
+        """The ids whose logits rules 1 to 3 change, each once."""
+        parts = [] if self._bias is None else [self._bias[0]]
+        if self._repetition:
+            parts.append(self._seen_array())
+        if self._counted:
+            parts.append(np.fromiter(self._counts, np.int64, len(self._counts)))
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     def choose(self, logits: np.ndarray | TopRows, index: int, allowed: np.ndarray | None = None) -> int:
         """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] is a boolean mask.
 
-        Or from one row of the largest logits, `decided_by` or more of them, where all tokens are allowed.
+        Or from one row of the largest logits of allowed tokens, `decided_by` or more of them, and those of `changed`.
         """
         if not isinstance(logits, np.ndarray):
             ids, values = logits.ids[0], logits.values[0]
-            if self.rules.temperature == 0:
-                return int(ids[0])
-            return int(ids[draw(values[: self.rules.top_k], self.rules, uniform(self.seed, index))])
+            if not self.changes:
+                if self.rules.temperature == 0:
+                    return int(ids[0])
+                return int(ids[draw(values[: self.rules.top_k], self.rules, uniform(self.seed, index))])
+            there = np.flatnonzero(values > -np.inf)
+            there = there[np.argsort(ids[there])]  # as in a whole row: lower ids first
+            ids, values = ids[there], self._adjusted(values[there], ids[there])
+            return int(ids[self._chosen(values, index)])
         logits = self._adjusted(logits)
         if allowed is not None:
             logits = np.where(allowed, logits, np.float32(-np.inf))
+        return self._chosen(logits, index)
+
+    def _chosen(self, logits: np.ndarray, index: int) -> int:
+        """Where in logits that are adjusted, lower ids first, token `index` is."""
         if self.rules.temperature == 0:
             return int(logits.argmax())
         return draw(logits, self.rules, uniform(self.seed, index))
 
-    def _adjusted(self, logits: np.ndarray) -> np.ndarray:
-        """Rules 1 to 3."""
+    def _adjusted(self, logits: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
+        """Rules 1 to 3, for the logits of all ids or of these, ascending."""
         if self._bias is not None:
-            ids, values = self._bias
+            at, here = _places(self._bias[0], ids)
             logits = logits.copy()
-            logits[ids] += values
+            logits[at] += self._bias[1][here]
         if self._repetition:
-            if self._seen_ids is None:
-                self._seen_ids = np.fromiter(self._seen, np.int64, len(self._seen))
-            logits = penalise(logits, self._seen_ids, self.rules.repetition_penalty)
+            at, _ = _places(self._seen_array(), ids)
+            logits = penalise(logits, at, self.rules.repetition_penalty)
         if self._counted and self._counts:
-            ids = np.fromiter(self._counts, np.int64, len(self._counts))
-            times = np.fromiter(self._counts.values(), np.float64, len(self._counts))
+            at, here = _places(np.fromiter(self._counts, np.int64, len(self._counts)), ids)
+            times = np.fromiter(self._counts.values(), np.float64, len(self._counts))[here]
             logits = logits.copy()
-            logits[ids] -= self.rules.presence_penalty + self.rules.frequency_penalty * times
+            logits[at] -= self.rules.presence_penalty + self.rules.frequency_penalty * times
         return logits
+
+    def _seen_array(self) -> np.ndarray:
+        if self._seen_ids is None:
+            self._seen_ids = np.fromiter(self._seen, np.int64, len(self._seen))
+        return self._seen_ids
 
     def note(self, token: int) -> None:
         """Record `token`, which is now part of the sequence, for the penalties."""
@@ -197,6 +216,16 @@ class Sampler:
             self._seen_ids = None
         if self._counted:
             self._counts[token] = self._counts.get(token, 0) + 1
+
+
+def _places(wanted: np.ndarray, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | slice]:
+    """Where among `ids`, ascending, those of `wanted` are that are there, and which of `wanted` these are; all ids from
+    0 on if there are none."""
+    if ids is None:
+        return wanted, slice(None)
+    at = np.searchsorted(ids, wanted)
+    here = np.flatnonzero(ids[np.minimum(at, len(ids) - 1)] == wanted)
+    return at[here], here
 
 
 def penalise(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:

@@ -1,0 +1,21 @@
+// pick: numbers of each row by column; minus infinity for a column that is not there.
+//
+// Meaning  weft/backends/base.py, Executable.run_top: the columns that are put aside
+// Layout   x [rows, width]; columns u32 [rows, each]; out [rows, each]
+// Method   one invocation a number
+// Bound    latency: a few thousand numbers
+#include group
+#params x, columns, out, rows, width, each
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lane: u32) {
+  let i = group_of(at, groups) * 64u + lane;
+  if (i >= p.rows * p.each) { return; }
+  let column = arena[p.columns + i];
+  if (column < p.width) {
+    arena[p.out + i] = arena[p.x + i / p.each * p.width + column];
+  } else {
+    arena[p.out + i] = 0xff800000u;
+  }
+}
