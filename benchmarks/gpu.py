@@ -3,8 +3,10 @@
     python benchmarks/gpu.py model.gguf --device cuda --context 512 --sequences 1,32 --prompts 512,2048
     python benchmarks/gpu.py embedder-folder --device cuda --texts 1000 --compute bf16
     python benchmarks/gpu.py model.gguf --device cuda --kernels      where the time of a step is (CUDA only)
+    python benchmarks/gpu.py model.gguf --device cuda --rules        requests with rules of sampling, through the engine
 
 Prints one JSON line for each figure. A decoder generates greedily: what comes back of a step are its largest logits.
+`--rules` has each set of rules twice: with the logits that decide, and with whole rows.
 """
 
 import argparse
@@ -15,11 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
+from weft import Engine
 from weft.backends import open_backend
+from weft.generate import Request, Sampling
 from weft.runtime import Decoder, open_checkpoint
 from weft.runtime.steps import build_step
 
 ROUNDS = 5
+RULES = {
+    "greedy": {},
+    "top_k": {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "seed": 1},
+    "penalties": {"repetition_penalty": 1.1, "frequency_penalty": 0.2},
+    "top_k and penalties": {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05, "seed": 1},
+}
 MEASURED = 28  # launches at least, of a kind of kernel
 
 
@@ -61,6 +71,30 @@ def prompts(decoder, tokens):
         found.append(tokens / (time.perf_counter() - began))
         holding.release()
     return found
+
+
+def ruled(decoder, sequences, context, steps):
+    """Tokens/s of so many requests at once with each set of rules, once their prompts are computed."""
+    rng = np.random.default_rng(5)
+    prompts = [rng.integers(0, decoder.vocab_size, context).tolist() for _ in range(sequences)]
+    found = {(name, whole): [] for name in RULES for whole in (False, True)}
+    for _ in range(ROUNDS):
+        for name, whole in found:
+            engine = Engine(decoder, prefix_cache=False, speculate=False)
+            if whole:
+                engine._top = 0
+            sampling = Sampling(**RULES[name])
+            wanted = [Request(one, max_tokens=steps + 1, ignore_eos=True, sampling=sampling) for one in prompts]
+            handles = [engine.submit(one) for one in wanted]
+            while not all(handle._sequences[0].generated for handle in handles):
+                engine.step()
+            began = time.perf_counter()
+            many = sum(steps + 1 - handle._sequences[0].generated for handle in handles)
+            for handle in handles:
+                handle.result()
+            found[name, whole].append(many / (time.perf_counter() - began))
+    for (name, whole), rates in found.items():
+        said("tokens/s", statistics.median(rates), rules=name, rows="whole" if whole else "what decides", n=sequences)
 
 
 def kernels(decoder, sequences, tokens, context, times=20):
@@ -163,6 +197,7 @@ def main():
     parser.add_argument("--kv", default=None)
     parser.add_argument("--compute", default="f32")
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--rules", action="store_true")
     given = parser.parse_args()
     if given.texts:
         return embedding(given.model, given.device, given.texts, given.compute, given.kernels)
@@ -178,6 +213,9 @@ def main():
     for tokens in given.prompts:
         found = prompts(decoder, tokens)
         said("prompt tokens/s", statistics.median(found), tokens=tokens, most=round(max(found), 1))
+    if given.rules:
+        for count in given.sequences:
+            ruled(decoder, count, given.context, given.steps)
     if given.kernels:
         for count in given.sequences:
             said("step", count)
