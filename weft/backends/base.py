@@ -256,11 +256,12 @@ Aside: TypeAlias = "Sequence[np.ndarray] | None"
 class TopRows:
     """The largest numbers of rows of an output: their columns [rows, count] and values, larger first, lower columns
     first among equals. A row with a number that is not finite has one first. Where a mask allows fewer, the others are
-    minus infinity. Behind them, not in order, are the columns that were put aside."""
+    minus infinity. Behind them are the columns that were put aside, in the order that was asked for."""
 
-    def __init__(self, ids: np.ndarray, values: np.ndarray) -> None:
+    def __init__(self, ids: np.ndarray, values: np.ndarray, largest: int | None = None) -> None:
         self.ids = ids
         self.values = values
+        self.largest = ids.shape[1] if largest is None else largest  # how many come before those put aside
 
     @property
     def finite(self) -> bool:
@@ -271,7 +272,7 @@ class TopRows:
         return len(self.ids)
 
     def __getitem__(self, some: slice) -> TopRows:
-        return TopRows(self.ids[some], self.values[some])
+        return TopRows(self.ids[some], self.values[some], self.largest)
 
     def __iter__(self) -> Iterator[TopRows]:
         """Row by row, each as one row."""

@@ -48,7 +48,10 @@ def test_a_number_that_is_not_finite_is_noticed(gpu, bad):
     rows = np.ones((2, 1500), np.float32)
     rows[1, 1400] = bad
     bound = single(catalogue()["scale"], (rows,), {"by": 1.0})
-    assert not gpu.compile(bound.program, bound.weights, {}).run_top(bound.inputs, "out0", 1).finite
+    executable = gpu.compile(bound.program, bound.weights, {})
+    assert not executable.run_top(bound.inputs, "out0", 1).finite
+    aside = [np.array([3]), np.array([1400])]  # where it is put aside, too
+    assert not executable.run_top(bound.inputs, "out0", 1, None, aside).finite
 
 
 @pytest.mark.parametrize("width", [59, 2500])
@@ -69,6 +72,7 @@ def test_columns_that_are_put_aside_come_back_and_are_not_among_the_largest(gpu,
         order, sorted_values = expected(row[None, rest], kept)
         many = order.shape[1]
         assert np.array_equal(ids[:many], rest[order[0]]) and np.array_equal(values[:many], sorted_values[0])
+        assert found.finite and found.largest == kept
         assert np.isneginf(values[many:kept]).all() and np.isneginf(values[kept + len(given) :]).all()
         wanted = row[given]
         if masked and len(given) == 2:

@@ -150,9 +150,8 @@ class GpuExecutable(Executable):
         rows = self._rows(Step(sizes["T"], sizes["B"], sizes["L"]))
         blocks = self._blocks(sizes["T"], inputs)
         columns = Columns(masks, aside, rows, self._width) if rows and (masks or aside) else None
-        each = 0 if columns is None else columns.aside
-        kept = kept_for(count) if rows else 0
-        step = Step(sizes["T"], sizes["B"], sizes["L"], blocks, kept, columns is not None, each)
+        masked, each = (False, 0) if columns is None else (columns.masked, columns.aside)
+        step = Step(sizes["T"], sizes["B"], sizes["L"], blocks, kept_for(count) if rows else 0, masked, each)
         with self._device.lock, self._device.guard():
             self._submit(step, inputs, None if columns is None else columns.words)
             if not rows:
@@ -231,8 +230,8 @@ class GpuExecutable(Executable):
         self._sizes = None  # until all is there
         wanted = _at(self._places.end, step)
         whole = self._columns_at(step)
-        if step.masked:
-            whole += WORD * self._rows(step) * (mask_words(self._width) + step.aside)
+        if step.top:
+            whole += WORD * self._rows(step) * (mask_words(self._width) * step.masked + step.aside)
         if self._arena is None or self._arena.nbytes < whole:
             self._arena, self._groups, self._plan, self._ready = None, [], None, None  # freed first
             arena = self._device.buffer(whole, "the working memory of a step")

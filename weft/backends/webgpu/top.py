@@ -21,7 +21,8 @@ WIDEST = 65_535  # workgroups on one axis: what every device allows
 KEPT = (1, 64)  # how many a dispatch leaves of a chunk
 LEAST_ASIDE = 64  # columns for which there is room
 NOWHERE = 0xFFFFFFFF  # a column that no row has
-PICKED = 64  # numbers that a workgroup takes: pick.wgsl
+AT_ONCE = 64  # numbers that a workgroup takes: put_aside.wgsl
+LEAST = np.finfo(np.float32).min  # what is written where a number was that is put aside
 
 
 def kept_for(wanted: int) -> int:
@@ -66,26 +67,26 @@ class Columns:
     """Which columns of each row count, and which are put aside: read back whatever they are."""
 
     def __init__(self, masks: Masks, aside: Aside, rows: int, width: int) -> None:
-        allowed = mask_rows([None] * rows if masks is None else masks, width)
+        self.masked = masks is not None
         self.aside = room_for(max(map(len, aside or ()), default=0))
         self._columns = np.full((rows, self.aside), NOWHERE, np.uint32)
         self._barred = np.zeros((rows, self.aside), bool)  # put aside, and not allowed
-        counted = allowed.copy()
+        allowed = np.zeros((rows, 0), np.uint32) if masks is None else mask_rows(masks, width)
         for row, given in enumerate(aside or ()):
             self._columns[row, : len(given)] = given
-            bits = np.zeros(32 * allowed.shape[1], bool)
-            bits[given] = True
-            counted[row] &= ~np.packbits(bits, bitorder="little").view(np.uint32)
-            self._barred[row, : len(given)] = ~(allowed[row, given >> 5] >> (given & 31)) & 1
-        self.words = np.concatenate([counted.ravel(), self._columns.ravel()])
+            if self.masked:
+                self._barred[row, : len(given)] = ~(allowed[row, given >> 5] >> (given & 31)) & 1
+        self.words = np.concatenate([allowed.ravel(), self._columns.ravel()])
 
     def joined(self, found: TopRows, picked: np.ndarray) -> TopRows:
         """The largest numbers, and behind them the numbers put aside, `picked` [rows, aside]."""
         if not self.aside:
             return found
-        values = np.where(self._barred, np.float32(-np.inf), picked)
-        ids = self._columns.astype(np.int64)
-        return TopRows(np.concatenate([found.ids, ids], axis=1), np.concatenate([found.values, values], axis=1))
+        found.values[~np.isfinite(picked).all(axis=1), 0] = np.nan
+        values = np.concatenate([found.values, np.where(self._barred, LEAST, picked)], axis=1)
+        values[values == LEAST] = -np.inf  # where there is nothing, or where what was put aside had been
+        ids = np.concatenate([found.ids, self._columns], axis=1)
+        return TopRows(ids, values, found.ids.shape[1])
 
 
 def top_launches(width: int, kept: int, source: Form, scratch: Form) -> tuple[list[Launch], Form]:
@@ -109,13 +110,13 @@ class Top:
         self._sizes = sizes_of(width, kept)
         self._width = width
         self._kept = kept
+        self._masked = masked
         self._aside = aside
-        self._made: list[tuple[Shader, Any]] = [
+        self._made: list[tuple[Shader, Any]] = [device.pipeline("put_aside", ())] if aside else []
+        self._made += [
             device.pipeline("top", (("FIRST", str(at == 0)), ("KEEP", str(kept)), ("MASKED", str(masked and at == 0))))
             for at in range(len(self._sizes) - 1)
         ]
-        if aside:
-            self._made.append(device.pipeline("pick", ()))
         self._params = device.buffer(len(self._made) * PARAMS_BYTES, "parameters")
 
     def dispatches(
@@ -123,18 +124,19 @@ class Top:
     ) -> tuple[list[Dispatch], int]:
         """For rows that begin at word `source`, with results from word `scratch` on and `Columns.words` at word
         `columns`; and the word of the last ones."""
+        asked: list[tuple[dict[str, int], int]] = []  # of each shader its parameters and its groups
+        if self._aside:
+            ids = columns + rows * mask_words(self._width) * self._masked
+            out = scratch + scratch_words(rows, self._width, self._kept)
+            given = {"x": source, "columns": ids, "out": out, "rows": rows, "width": self._width, "each": self._aside}
+            asked.append((given, -(-rows * self._aside // AT_ONCE)))
+        for count, left in zip(self._sizes, self._sizes[1:]):
+            chunks = -(-count // CHUNK)
+            given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": columns}
+            asked.append((given, rows * chunks))
+            source, scratch = scratch, scratch + 2 * rows * left
         found, numbers = [], np.zeros((len(self._made), PARAMS_BYTES // 4), np.uint32)
-        x, width = source, self._width
-        for at, (shader, compiled) in enumerate(self._made):
-            if at < len(self._sizes) - 1:
-                count = self._sizes[at]
-                chunks = -(-count // CHUNK)
-                given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": columns}
-                groups, source, scratch = rows * chunks, scratch, scratch + 2 * rows * self._sizes[at + 1]
-            else:
-                ids = columns + rows * mask_words(width)
-                given = {"x": x, "columns": ids, "out": scratch, "rows": rows, "width": width, "each": self._aside}
-                groups = -(-rows * self._aside // PICKED)
+        for at, ((shader, compiled), (given, groups)) in enumerate(zip(self._made, asked)):
             numbers[at, : len(shader.params)] = [given[name] for name, _ in shader.params]
             group = self._device.bind(shader.written, arena, self._params, ())
             across = min(groups, WIDEST)
@@ -162,5 +164,5 @@ class Top:
         return TopRows(pairs[..., 1].astype(np.int64), values)
 
     def picked(self, data: np.ndarray, rows: int) -> np.ndarray:
-        """The numbers put aside, of what was read back."""
+        """The numbers put aside, of what was read back: [rows, aside]."""
         return data[8 * rows * self._sizes[-1] : self.nbytes(rows)].view(np.float32).reshape(rows, self._aside)

@@ -69,10 +69,13 @@ def decided_by(sequences: ListOf[Sequence], rows: ListOf[int], most: int) -> Dec
 
 
 def _aside(sequence: Sequence, rows: int) -> np.ndarray:
-    """The ids whose logits penalties and biases may change in rows after drafts, which are seen ids by then."""
+    """The ids whose logits penalties and biases may change, in the order in which the sampler has them, or will have
+    them in rows after drafts, which are seen by then."""
     changed = sequence.sampler.changed
     drafts = sequence.drafts[: rows - 1] if sequence.sampler.changes else []
-    return np.union1d(changed, np.array(drafts, np.int64)) if drafts else changed
+    known = set(changed.tolist()) if drafts else ()
+    more = [id for id in dict.fromkeys(drafts) if id not in known]
+    return np.concatenate([changed, np.array(more, np.int64)]) if more else changed
 
 
 def _unscored(sequence: Sequence) -> bool:

@@ -138,14 +138,18 @@ class Sampler:
         self.seed = seed if seed is not None else fresh_seed() if sampling.seed is None else sampling.seed
         self._repetition = sampling.repetition_penalty != 1.0
         self._counted = bool(sampling.presence_penalty or sampling.frequency_penalty)
-        self._seen = dict.fromkeys(prompt) if self._repetition else {}
-        self._seen_ids: np.ndarray | None = None  # the keys of _seen; None after a new one
-        self._counts: dict[int, int] = {}  # how often each id was generated
-        self._bias: tuple[np.ndarray, np.ndarray] | None = None
-        if sampling.logit_bias:
-            ids = np.fromiter(sampling.logit_bias, np.int64, len(sampling.logit_bias))
-            self._bias = ids, np.fromiter(sampling.logit_bias.values(), np.float32, len(ids))
-        self.changes = self._repetition or self._counted or self._bias is not None  # rules 1 to 3 apply
+        self._bias = np.fromiter(sampling.logit_bias.values(), np.float32, len(sampling.logit_bias))
+        self.changes = self._repetition or self._counted or len(self._bias) > 0  # rules 1 to 3 apply
+        # The ids that these rules change, those with a bias first, and what is known of each. A new one is appended:
+        # making arrays of what was seen for each token would cost as much as looking through a vocabulary.
+        self._places = {id: place for place, id in enumerate(sampling.logit_bias)}
+        self._ids = np.fromiter(self._places, np.int64, len(self._places))
+        self._seen = np.zeros(len(self._ids), bool)  # in the prompt or generated
+        self._times = np.zeros(len(self._ids))  # generated
+        if self._repetition:
+            for id in prompt:
+                place = self._place(id)  # which may make the arrays anew
+                self._seen[place] = True
 
     @property
     def decided_by(self) -> int:
@@ -154,87 +158,84 @@ class Sampler:
 
     @property
     def changed(self) -> np.ndarray:
-        """The ids whose logits rules 1 to 3 change, each once."""
-        parts = [] if self._bias is None else [self._bias[0]]
-        if self._repetition:
-            parts.append(self._seen_array())
-        if self._counted:
-            parts.append(np.fromiter(self._counts, np.int64, len(self._counts)))
-        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+        """The ids whose logits rules 1 to 3 change, each once; a new one comes after the others."""
+        return self._ids[: len(self._places)]
 
     def choose(self, logits: np.ndarray | TopRows, index: int, allowed: np.ndarray | None = None) -> int:
         """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] is a boolean mask.
 
-        Or from one row of the largest logits of allowed tokens, `decided_by` or more of them, and those of `changed`.
+        Or from one row of the largest logits of allowed tokens, `decided_by` or more of them, with those of `changed`
+        put aside, in this order, before others.
         """
         if not isinstance(logits, np.ndarray):
-            ids, values = logits.ids[0], logits.values[0]
-            if not self.changes:
-                if self.rules.temperature == 0:
-                    return int(ids[0])
-                return int(ids[draw(values[: self.rules.top_k], self.rules, uniform(self.seed, index))])
-            there = np.flatnonzero(values > -np.inf)
-            there = there[np.argsort(ids[there])]  # as in a whole row: lower ids first
-            ids, values = ids[there], self._adjusted(values[there], ids[there])
-            return int(ids[self._chosen(values, index)])
-        logits = self._adjusted(logits)
+            return self._choose_among(logits.ids[0], logits.values[0], logits.largest, index)
+        row = logits
+        if self.changes:
+            row = row.copy()
+            row[self.changed] = self._adjusted(row[self.changed])
         if allowed is not None:
-            logits = np.where(allowed, logits, np.float32(-np.inf))
-        return self._chosen(logits, index)
+            row = np.where(allowed, row, np.float32(-np.inf))
+        return self._chosen(row, index)
+
+    def _choose_among(self, ids: np.ndarray, values: np.ndarray, largest: int, index: int) -> int:
+        """`choose` from the `largest` logits, larger first, and those that were put aside."""
+        if self.changes:
+            # A token that is not allowed has minus infinity, which is not adjusted.
+            aside = slice(largest, largest + len(self._places))
+            changed = values[aside]
+            values = values.copy()
+            values[aside] = np.where(changed > -np.inf, self._adjusted(changed), changed)
+            decide = min(self.decided_by, len(values))
+            least = np.partition(values, len(values) - decide)[len(values) - decide]
+            some = np.flatnonzero((values >= least) & (values > -np.inf))
+            some = some[np.argsort(ids[some])]  # as in a whole row: lower ids first
+            return int(ids[some[self._chosen(values[some], index)]])
+        if self.rules.temperature == 0:
+            return int(ids[0])
+        return int(ids[self._chosen(values[: self.rules.top_k], index)])
 
     def _chosen(self, logits: np.ndarray, index: int) -> int:
-        """Where in logits that are adjusted, lower ids first, token `index` is."""
+        """Where in logits that are adjusted, lower ids first among equals, token `index` is."""
         if self.rules.temperature == 0:
             return int(logits.argmax())
         return draw(logits, self.rules, uniform(self.seed, index))
 
-    def _adjusted(self, logits: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
-        """Rules 1 to 3, for the logits of all ids or of these, ascending."""
-        if self._bias is not None:
-            at, here = _places(self._bias[0], ids)
-            logits = logits.copy()
-            logits[at] += self._bias[1][here]
+    def _adjusted(self, logits: np.ndarray) -> np.ndarray:
+        """Rules 1 to 3 for the logits of `changed`."""
+        count = len(self._places)
+        logits = logits.copy()
+        logits[: len(self._bias)] += self._bias
         if self._repetition:
-            at, _ = _places(self._seen_array(), ids)
-            logits = penalise(logits, at, self.rules.repetition_penalty)
-        if self._counted and self._counts:
-            at, here = _places(np.fromiter(self._counts, np.int64, len(self._counts)), ids)
-            times = np.fromiter(self._counts.values(), np.float64, len(self._counts))[here]
-            logits = logits.copy()
-            logits[at] -= self.rules.presence_penalty + self.rules.frequency_penalty * times
+            logits = np.where(self._seen[:count], penalise(logits, self.rules.repetition_penalty), logits)
+        if self._counted:
+            times = self._times[:count]
+            logits -= (times > 0) * self.rules.presence_penalty + self.rules.frequency_penalty * times
         return logits
-
-    def _seen_array(self) -> np.ndarray:
-        if self._seen_ids is None:
-            self._seen_ids = np.fromiter(self._seen, np.int64, len(self._seen))
-        return self._seen_ids
 
     def note(self, token: int) -> None:
         """Record `token`, which is now part of the sequence, for the penalties."""
-        if self._repetition and token not in self._seen:
-            self._seen[token] = None
-            self._seen_ids = None
-        if self._counted:
-            self._counts[token] = self._counts.get(token, 0) + 1
+        if self._repetition or self._counted:
+            place = self._place(token)
+            self._seen[place] = True
+            self._times[place] += 1
+
+    def _place(self, id: int) -> int:
+        """Where this id is in the arrays, which have room for more than there are."""
+        place = self._places.setdefault(id, len(self._places))
+        if place == len(self._ids):
+            more = max(64, place)
+            self._ids = np.append(self._ids, np.zeros(more, np.int64))
+            self._seen = np.append(self._seen, np.zeros(more, bool))
+            self._times = np.append(self._times, np.zeros(more))
+        self._ids[place] = id
+        return place
 
 
-def _places(wanted: np.ndarray, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Where among `ids`, ascending, those of `wanted` are that are there, and which of `wanted` these are; all ids from
-    0 on if there are none."""
-    if ids is None:
-        return wanted, slice(None)
-    at = np.searchsorted(ids, wanted)
-    here = np.flatnonzero(ids[np.minimum(at, len(ids) - 1)] == wanted)
-    return at[here], here
-
-
-def penalise(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
-    """Logits [vocab] with those of the ids `seen` (each once) made less likely; rounded to float32, and kept finite."""
-    out = logits.copy()
-    x = logits[seen].astype(np.float64)
+def penalise(logits: np.ndarray, penalty: float) -> np.ndarray:
+    """Logits made less likely; rounded to float32, and kept finite."""
+    x = logits.astype(np.float64)
     with np.errstate(over="ignore"):
-        out[seen] = np.clip(np.where(x > 0, x / penalty, x * penalty), -_LARGEST, _LARGEST)
-    return out
+        return np.clip(np.where(x > 0, x / penalty, x * penalty), -_LARGEST, _LARGEST).astype(np.float32)
 
 
 def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
