@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tiny_chat_folder import write_chat_folder
 
 from weft.backends import _automatic, open_backend
 from weft.backends.webgpu import device as devices
@@ -79,12 +80,13 @@ def test_the_command_refuses_a_device_that_is_none():
     assert "'tpu' is not a device" in result.output
 
 
-def test_cuda_without_a_driver_says_what_is_missing(monkeypatch):
+def test_cuda_without_a_driver_says_what_is_missing(monkeypatch, tmp_path):
     from weft.backends.webgpu.cuda import device, driver
 
     monkeypatch.setenv("WEFT_BACKEND", "cpu")  # which --device sets for the process; as before after the test
     monkeypatch.setattr(driver, "_driver", lambda: None)
     device._opened.cache_clear()
-    result = CliRunner().invoke(app, ["embed", "a", "--device", "cuda"])
+    model = str(write_chat_folder(tmp_path / "chat", {}))
+    result = CliRunner().invoke(app, ["generate", "a", "--model", model, "--device", "cuda"])
     assert result.exit_code == 1
     assert "NVIDIA's driver is not here" in result.output

@@ -114,6 +114,7 @@ def test_many_requests_leak_no_buffer_and_no_page(gpu, folder):
     assert model.decoder.pages.free_count == model.decoder.pages.count
 
 
+@webgpu_only
 def test_a_request_on_a_lost_device_fails_with_a_typed_error(gpu, folder, monkeypatch):
     model = weft.load(str(folder), device="gpu", context=96)
     device = model.decoder.backend.device
