@@ -80,7 +80,8 @@ def ruled(decoder, sequences, context, steps):
     found = {(name, whole): [] for name in RULES for whole in (False, True)}
     for _ in range(ROUNDS):
         for name, whole in found:
-            engine = Engine(decoder, prefix_cache=False, speculate=False)
+            together = sequences * context  # all prompts in one step, so that no request ends before another begins
+            engine = Engine(decoder, step_tokens=together, prefix_cache=False, speculate=False)
             if whole:
                 engine._top = 0
             sampling = Sampling(**RULES[name])
