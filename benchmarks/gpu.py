@@ -27,6 +27,7 @@ ROUNDS = 5
 RULES = {
     "greedy": {},
     "top_k": {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "seed": 1},
+    "temperature": {"temperature": 1.0, "top_p": 0.95, "seed": 1},
     "penalties": {"repetition_penalty": 1.1, "frequency_penalty": 0.2},
     "top_k and penalties": {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05, "seed": 1},
 }

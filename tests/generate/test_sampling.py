@@ -8,7 +8,7 @@ import pytest
 
 from weft.backends.base import TopRows
 from weft.errors import InputError
-from weft.generate.choice.sampling import Sampler, Sampling, _top_k, draw, penalise, uniform
+from weft.generate.choice.sampling import Sampler, Sampling, _top_k, draw, draw_first, penalise, uniform
 
 
 def normalised(p: list[float]) -> list[float]:
@@ -95,6 +95,64 @@ def test_the_largest_logits_and_those_that_penalties_change_decide_as_whole_rows
         row = TopRows(ids[None], found[None], len(largest))
         assert sampler.decided_by == (1 if rules.temperature == 0 else rules.top_k)
         assert sampler.choose(row, 3) == sampler.choose(logits, 3, allowed)
+
+
+def masses(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """As a GPU sums them: float32, in chunks."""
+    chunks = [logits[at : at + 1024] for at in range(0, len(logits), 1024)]
+    largest = [one.max() for one in chunks]
+    with np.errstate(over="ignore"):
+        sums = [np.exp((one - most) / np.float32(temperature)).sum() for one, most in zip(chunks, largest)]
+    return np.array([largest, sums], np.float32).T
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_some_logits_and_the_masses_of_all_draw_what_whole_rows_draw(seed: int) -> None:
+    """The largest 64 of 2,000 to 5,000 and what penalties change; where they do not decide, the whole row is read."""
+    rng = np.random.default_rng(seed)
+    read = 0
+    for index in range(100):
+        width = int(rng.integers(2000, 5000))
+        logits = rng.normal(0, rng.choice([1.0, 4.0]), width).astype(np.float32)
+        logits = np.round(logits, int(rng.choice([1, 6])))
+        rules = Sampling(
+            temperature=float(rng.choice([0.3, 1.0, 1.7])),
+            top_p=float(rng.choice([1.0, 0.9, 0.2, 0.0])),
+            min_p=float(rng.choice([0.0, 0.0, 0.1])),
+            repetition_penalty=float(rng.choice([1.0, 1.3, 0.7])),
+            frequency_penalty=float(rng.choice([0.0, -1.0])),
+            seed=seed,
+        )
+        sampler = Sampler(rules, rng.integers(0, width, 20).tolist())
+        for token in rng.integers(0, width, 10).tolist():
+            sampler.note(token)
+        drafts = rng.integers(0, width, 3).tolist() if sampler.changes else []
+        aside = np.array(list(dict.fromkeys([*sampler.changed.tolist(), *drafts])), int)
+        some = logits.copy()
+        some[aside] = np.finfo(np.float32).min
+        largest = np.lexsort((np.arange(width), -some.astype(np.float64)))[:64]
+        ids = np.concatenate([largest, aside])
+        row = TopRows(ids[None], logits[ids][None], len(largest))
+        row.masses = masses(some, rules.temperature)[None]
+        whole: list[int] = []
+        row.read = lambda place, logits=logits, whole=whole: whole.append(place) or logits  # type: ignore[misc]
+        assert sampler.masses and sampler.choose(row, index) == sampler.choose(logits, index)
+        read += len(whole)
+    assert 0 < read < 60
+
+
+def test_a_draw_on_the_edge_reads_the_whole_row() -> None:
+    """Half of the weight is in the first token: what is drawn by 0.5 depends on the last place of the sum."""
+    logits = np.log(np.array([0.5, 0.3, 0.1], np.float32))
+    total = 2.0  # of weights 1, 0.6, 0.2 and 0.2 that are not here
+    assert draw_first(logits, total, Sampling(temperature=1.0), 0.499) == 0
+    assert draw_first(logits, total, Sampling(temperature=1.0), 0.501) == 1
+    assert draw_first(logits, total, Sampling(temperature=1.0), 0.5) is None
+    assert draw_first(logits, total, Sampling(temperature=1.0), 0.95) is None  # not one of these
+    assert draw_first(logits, total, Sampling(temperature=1.0, top_p=0.7), 0.99) == 1
+    assert draw_first(logits, total, Sampling(temperature=1.0, top_p=0.8), 0.99) is None  # the second or the third
+    assert draw_first(logits, total, Sampling(temperature=1.0, min_p=0.4), 0.99) == 1
+    assert draw_first(logits, total, Sampling(temperature=1.0, min_p=0.1), 0.01) is None  # another may count, too
 
 
 @pytest.mark.parametrize("seed", range(20))

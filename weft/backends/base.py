@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from weft.errors import BackendError, InputError
@@ -251,6 +251,7 @@ class AdapterTable(Protocol):
 
 Masks: TypeAlias = "Sequence[np.ndarray | None] | None"
 Aside: TypeAlias = "Sequence[np.ndarray] | None"
+Temperatures: TypeAlias = "Sequence[float] | None"
 
 
 class TopRows:
@@ -262,6 +263,16 @@ class TopRows:
         self.ids = ids
         self.values = values
         self.largest = ids.shape[1] if largest is None else largest  # how many come before those put aside
+        # Of parts of each row the largest number and the sum of exp((number - largest) / temperature) in float32,
+        # [rows, parts, 2], without columns put aside; None where nobody asked.
+        self.masses: np.ndarray | None = None
+        self.read: Callable[[int], np.ndarray] | None = None  # a whole row by its place, until the next step
+        self._first = 0  # the place of the first row
+
+    def whole(self) -> np.ndarray:
+        """All numbers of the first row, also those that do not count. Before the next step."""
+        assert self.read is not None
+        return self.read(self._first)
 
     @property
     def finite(self) -> bool:
@@ -272,7 +283,11 @@ class TopRows:
         return len(self.ids)
 
     def __getitem__(self, some: slice) -> TopRows:
-        return TopRows(self.ids[some], self.values[some], self.largest)
+        found = TopRows(self.ids[some], self.values[some], self.largest)
+        found.masses = None if self.masses is None else self.masses[some]
+        found.read = self.read
+        found._first = self._first + range(len(self))[some].start
+        return found
 
     def __iter__(self) -> Iterator[TopRows]:
         """Row by row, each as one row."""
@@ -302,13 +317,20 @@ class Executable(ABC):
         return self.run(inputs)
 
     def run_top(
-        self, inputs: Mapping[str, Any], output: str, count: int, masks: Masks = None, aside: Aside = None
+        self,
+        inputs: Mapping[str, Any],
+        output: str,
+        count: int,
+        masks: Masks = None,
+        aside: Aside = None,
+        temperatures: Temperatures = None,
     ) -> TopRows:
         """`run`, of which only the largest numbers of each row of `output` [L, width] come back; `count` of them or
         more, at most Backend.top.
 
         `masks` has for each row the columns that count, a bit each, uint32 [ceil(width / 32)], or None for all.
         `aside` has for each row columns, each once, that come back whatever they are, and are not among the largest.
+        With `temperatures`, one for each row, `TopRows.masses` are found, too.
         """
         raise BackendError("run_top", "this backend returns whole rows", advice="use run")
 

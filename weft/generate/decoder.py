@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from weft.runtime.paged.pages import PagePool
 from weft.runtime.paged.slots import SlotPool
 
 if TYPE_CHECKING:
-    from weft.runtime.decoder import Aside, Masks, TopRows
+    from weft.runtime.decoder import TopRows
 
 
 class Decoder(Protocol):
@@ -47,10 +47,19 @@ class Decoder(Protocol):
     def top(self) -> int:
         """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
 
-    def run_top(self, step: Step, count: int, masks: Masks = None, aside: Aside = None) -> TopRows:
+    def run_top(
+        self,
+        step: Step,
+        count: int,
+        masks: Sequence[np.ndarray | None] | None = None,
+        aside: Sequence[np.ndarray] | None = None,
+        temperatures: Sequence[float] | None = None,
+        /,
+    ) -> TopRows:
         """Of each row of `run` the largest logits, `count` or more, larger first, lower ids first among equals. `masks`
         has for each row the tokens that may be chosen, a bit each, uint32 [ceil(vocab / 32)], or None for all.
-        `aside` has for each row ids whose logits come back, too, and are not among the largest."""
+        `aside` has for each row ids whose logits come back, too, and are not among the largest.
+        With `temperatures`, one for each row, the rows have masses and can be read whole until the next step."""
 
     @property
     def page_bytes(self) -> int:

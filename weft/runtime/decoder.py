@@ -40,7 +40,7 @@ from weft.runtime.threads import plan_threads
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.backends.base import Aside, Executable, Masks, TopRows, WantedState
+    from weft.backends.base import Executable, TopRows, WantedState
     from weft.graph import Program, Tensor, Trace
     from weft.models import ModelModule
     from weft.nn import Scope
@@ -401,10 +401,10 @@ class Decoder:
         """How many of the largest logits `run_top` finds at most; 0 where it cannot be used."""
         return 0 if self.has_draft_head else self.backend.top
 
-    def run_top(self, step: Step, count: int, masks: Masks = None, aside: Aside = None) -> TopRows:
-        """The largest logits of step.rows that `masks` allow, and those `aside`: backends.base.Executable says how."""
+    def run_top(self, step: Step, count: int, *more: Any) -> TopRows:
+        """The `count` largest logits of step.rows, and more: backends.base.Executable says what can be asked."""
         self._check(step)
-        return self._bound(step, lambda executable, arrays: executable.run_top(arrays, "logits", count, masks, aside))
+        return self._bound(step, lambda executable, arrays: executable.run_top(arrays, "logits", count, *more))
 
     def run_hidden(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
         """`run`, and the hidden states of all tokens [T, hidden], for `draft`. Only with `has_draft_head`."""

@@ -15,6 +15,7 @@ from weft.backends.webgpu.cuda.device import Commands, CudaDevice
 from weft.backends.webgpu.cuda.driver import CudaError, Driver, reason_against
 from weft.backends.webgpu.cuda.narrow import NARROW
 from weft.backends.webgpu.launch import KERNELS, STORED
+from weft.backends.webgpu.top import Top
 from weft.errors import BackendError
 from weft.graph.single import single
 from weft.ops.matmul import round_rows
@@ -191,6 +192,11 @@ def test_nvrtc_compiles_attention_of_heads_of_every_length(compiling, dim):
     compile_op(compiling, "attention", (q, k, v, starts), {"causal": True, "window": 3, "scale": 0.1})
     if dim <= 128:  # what the op takes
         compile_op(compiling, "attention_bf16", (q, k, v, starts), {"scale": 0.1, "rounded": True})
+
+
+@pytest.mark.parametrize("kept, masked", [(1, False), (64, True)])
+def test_nvrtc_compiles_what_finds_the_largest(compiling, kept, masked):
+    Top(compiling.device, 1500, kept, masked, aside=64, summed=True)
 
 
 def test_nvrtc_says_what_does_not_compile(compiling):

@@ -243,6 +243,23 @@ def test_the_largest_of_one_row_is_numpys(cuda, row):
     assert none.values.tolist() == [[-np.inf]]
 
 
+def test_what_is_asked_beside_the_largest_of_a_row(cuda):
+    rng = np.random.default_rng(4)
+    rows = rng.normal(0, 3, (2, 1500)).astype(np.float32)
+    bound = single(catalogue()["scale"], (rows,), {"by": 1.0})
+    aside = [np.array([7, int(rows[0].argmax())]), np.array([3])]
+    executable = cuda.compile(bound.program, bound.weights, {})
+    found = executable.run_top(bound.inputs, "out0", 64, None, aside, [1.0, 0.5])
+    for place, (row, given, temperature) in enumerate(zip(rows, aside, (1.0, 0.5))):
+        assert np.array_equal(found.values[place, 64 : 64 + len(given)], row[given])
+        others = np.delete(row, given).astype(np.float64)
+        assert found.values[place, 0] == others.max()
+        largest, sums = found.masses[place].T.astype(np.float64)
+        wanted = np.exp((others - others.max()) / temperature).sum()
+        assert sums @ np.exp((largest - others.max()) / temperature) == pytest.approx(wanted, rel=1e-5)
+        assert np.array_equal(found[place : place + 1].whole(), row)
+
+
 def test_a_matrix_of_long_rows_is_split_by_a_kernel_of_its_own(cuda):
     rng = np.random.default_rng(2)
     operands = normal(rng, 1, 10_300), blocks(rng, "f16", 3, 10_300), None

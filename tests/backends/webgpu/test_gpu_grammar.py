@@ -48,9 +48,9 @@ def test_requests_with_grammars_choose_the_tokens_that_whole_rows_give(gpu, fold
     masked, whole = [], []
     run_top, run = GpuExecutable.run_top, GpuExecutable.run
 
-    def noted(self, inputs, output, count, masks=None, aside=None):
+    def noted(self, inputs, output, count, masks=None, *more):
         masked.extend(mask for mask in masks or () if mask is not None)
-        return run_top(self, inputs, output, count, masks, aside)
+        return run_top(self, inputs, output, count, masks, *more)
 
     monkeypatch.setattr(GpuExecutable, "run_top", noted)
     monkeypatch.setattr(GpuExecutable, "run", lambda *given: whole.append(1) or run(*given))

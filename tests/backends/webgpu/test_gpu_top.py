@@ -6,8 +6,10 @@ import tiny
 from gpus import ALL
 
 import weft
+from weft.backends.webgpu import top
 from weft.backends.webgpu.executable import GpuExecutable
 from weft.backends.webgpu.top import scratch_words, sizes_of
+from weft.errors import BackendError
 from weft.generate import Request, Sampling
 from weft.graph.single import single
 from weft.ops.registry import catalogue
@@ -94,6 +96,8 @@ RULES = [
     {"repetition_penalty": 1.3},
     {"temperature": 0.8, "top_k": 12, "repetition_penalty": 0.8, "frequency_penalty": 0.9, "seed": 6},
     {"presence_penalty": -1.5, "logit_bias": {3: 2.0, 50: -100.0}},
+    {"temperature": 1.0, "seed": 9},
+    {"temperature": 0.4, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 10},
 ]
 
 
@@ -113,8 +117,66 @@ def test_requests_choose_the_tokens_that_whole_rows_give(gpu, folder, monkeypatc
         return [handle.result().tokens for handle in [engine.submit(one) for one in wanted]]
 
     few = tokens(RULES)
-    assert calls and set(calls) == {40}
+    assert calls and set(calls) == {64}
     calls.clear()
-    whole = tokens([*RULES, {"temperature": 0.8, "top_p": 0.9, "seed": 1}])
+    assert tokens(RULES[:7]) == few[:7] and set(calls) == {40}
+    calls.clear()
+    whole = tokens([*RULES, {"temperature": 0.8, "typical_p": 0.9, "seed": 1}])
     assert not calls and whole[:-1] == few
     assert tokens(RULES[:1]) == few[:1] and set(calls) == {1}
+
+
+def test_rows_whose_largest_do_not_decide_are_read(gpu, folder, monkeypatch):
+    model = weft.load(folder, device="gpu", context=96)
+    monkeypatch.setattr(top, "KEPT", (1, 4))  # of 59
+    monkeypatch.setattr(type(model.decoder.backend), "top", 4)
+    read = []
+    read_row = GpuExecutable._read_row
+    monkeypatch.setattr(GpuExecutable, "_read_row", lambda *given: read.append(given[-1]) or read_row(*given))
+    rules = [
+        {"temperature": 1.0, "seed": 9},
+        {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.2, "seed": 10},
+        {"temperature": 1.3, "min_p": 0.05, "logit_bias": {3: 2.0, 50: -100.0}, "seed": 11},
+        {},
+    ]
+
+    def tokens():
+        engine = weft.Engine(model)
+        wanted = [
+            Request([1, 5, 9, n], max_tokens=20, ignore_eos=True, sampling=Sampling(**one))
+            for n, one in enumerate(rules)
+        ]
+        return [handle.result().tokens for handle in [engine.submit(one) for one in wanted]]
+
+    few = tokens()
+    assert {0, 1, 2} <= set(read) and len(read) < 60
+    read.clear()
+    monkeypatch.setattr(type(model.decoder), "top", 0)
+    assert tokens() == few and not read
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_masses_are_those_of_the_numbers_that_count(gpu, masked):
+    rng = np.random.default_rng(3)
+    rows = rng.normal(0, 3, (3, 2500)).astype(np.float32)
+    aside = [np.array([5, int(rows[0].argmax())]), np.zeros(0, np.int64), np.arange(1024, 2048)]
+    temperatures = [1.0, 0.05, 40.0]
+    mask = np.full(-(-2500 // 32), 0xFFFFFFFF, np.uint32)
+    mask[3] = 0
+    bound = single(catalogue()["scale"], (rows,), {"by": 1.0})
+    executable = gpu.compile(bound.program, bound.weights, {})
+    masks = [None, mask, None] if masked else None
+    found = executable.run_top(bound.inputs, "out0", 40, masks, aside, temperatures)
+    for place, (row, given, temperature) in enumerate(zip(rows, aside, temperatures)):
+        counts = np.ones(2500, bool)
+        counts[given] = False
+        if masked and place == 1:
+            counts[96:128] = False
+        numbers = row[counts].astype(np.float64)
+        expected_mass = np.exp((numbers - numbers.max()) / temperature).sum()
+        largest, sums = found.masses[place].T.astype(np.float64)
+        assert sums @ np.exp((largest - numbers.max()) / temperature) == pytest.approx(expected_mass, rel=1e-5)
+        assert np.array_equal(found[place : place + 1].whole(), row)
+    executable.run_top(bound.inputs, "out0", 1)
+    with pytest.raises(BackendError, match="after the next step"):
+        found.whole()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.backends.base import Aside, Executable, Masks, TopRows, fixed
+from weft.backends.base import Aside, Executable, Masks, Temperatures, TopRows, fixed
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
 from weft.backends.webgpu.fuse import Fusing, Unit, launches
 from weft.backends.webgpu.launch import BLOCKS, WORD, Call, Launch, bits, copy, query_heads
 from weft.backends.webgpu.native import Dispatch
-from weft.backends.webgpu.top import WIDEST, Columns, Top, kept_for, mask_words, scratch_words
+from weft.backends.webgpu.top import WIDEST, Asked, Top, beside_words, kept_for, mask_words, scratch_words
 from weft.errors import BackendError
 from weft.graph.plan import ALIGN
 from weft.graph.program import Instr, Program, Value, bind_sizes
@@ -35,6 +36,7 @@ class Step(NamedTuple):
     top: int = 0  # of the largest numbers of a row that are read back; 0: all outputs are
     masked: bool = False  # whether some numbers of rows do not count
     aside: int = 0  # columns of each row that are read back, too
+    summed: bool = False  # whether masses of rows are
 
 
 class Places:
@@ -128,7 +130,9 @@ class GpuExecutable(Executable):
         self._given: tuple[tuple[int, ...], np.ndarray, list[np.ndarray]] | None = None  # inputs, each one's place
         self._shapes: tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, int]] | None = None  # and T, B, L
         self._row_count: tuple[tuple[int, ...], int] | None = None  # for T, B, L
-        self._tops: dict[tuple[int, bool, int], Top] = {}
+        self._tops: dict[tuple[int, bool, int, bool], Top] = {}
+        self._row: Staging | None = None  # where one row is read
+        self._steps = 0  # that have begun
         self._ready: tuple[Step, Any] | None = None  # commands of a step of these sizes, not submitted yet
 
     @property
@@ -143,24 +147,52 @@ class GpuExecutable(Executable):
             return self._outputs(step)
 
     def run_top(
-        self, inputs: Mapping[str, Any], output: str, count: int, masks: Masks = None, aside: Aside = None
+        self,
+        inputs: Mapping[str, Any],
+        output: str,
+        count: int,
+        masks: Masks = None,
+        aside: Aside = None,
+        temperatures: Temperatures = None,
     ) -> TopRows:
         assert [value.name for value in self._program.outputs] == [output]
         sizes = self._bound_sizes(inputs)
-        rows = self._rows(Step(sizes["T"], sizes["B"], sizes["L"]))
-        blocks = self._blocks(sizes["T"], inputs)
-        columns = Columns(masks, aside, rows, self._width) if rows and (masks or aside) else None
-        masked, each = (False, 0) if columns is None else (columns.masked, columns.aside)
-        step = Step(sizes["T"], sizes["B"], sizes["L"], blocks, kept_for(count) if rows else 0, masked, each)
+        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
+        rows = self._rows(step)
+        if not rows:
+            with self._device.lock, self._device.guard():
+                self._submit(step, inputs)
+            return TopRows(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32))
+        step, asked = step._replace(top=kept_for(count)), None
+        if masks or aside or temperatures:
+            asked = Asked(masks, aside, temperatures, rows, self._width)
+            step = step._replace(masked=asked.masked, aside=asked.aside, summed=asked.summed)
         with self._device.lock, self._device.guard():
-            self._submit(step, inputs, None if columns is None else columns.words)
-            if not rows:
-                return TopRows(np.zeros((0, 1), np.int64), np.zeros((0, 1), np.float32))
+            self._submit(step, inputs, asked)
             top = self._top_of(step)
             assert self._staged is not None
             data = self._staged.read(top.nbytes(rows))
             found = top.rows(data, rows)
-            return found if columns is None else columns.joined(found, top.picked(data, rows))
+            if asked is not None:
+                picked = top.picked(data, rows)
+                found = asked.joined(found, picked)
+                found.masses = top.masses(data, rows)
+                found.read = partial(self._read_row, step, self._steps, asked, picked)
+            return found
+
+    def _read_row(self, step: Step, at: int, asked: Asked, picked: np.ndarray, row: int) -> np.ndarray:
+        """A row of the output of the last step, which was `at`."""
+        nbytes = WORD * self._width
+        with self._device.lock, self._device.guard():
+            if self._steps != at or self._arena is None:
+                raise BackendError(self._program.name, "a row is read after the next step has begun")
+            if self._row is None:
+                self._row = self._device.staging(nbytes)
+            start = _at(self._places.outputs_start, step) + row * nbytes
+            self._device.submit(self._device.encoded([], self._arena, start, nbytes, self._row))
+            numbers = self._row.read(nbytes).view(np.float32).copy()
+        asked.restore(numbers, row, picked[row])
+        return numbers
 
     def _bound_sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """T, B and L, which are not worked out again for inputs of the same shapes."""
@@ -182,13 +214,14 @@ class GpuExecutable(Executable):
         (value,) = self._program.outputs
         return fixed(value.shape[-1:])[0]
 
-    def _submit(self, step: Step, inputs: Mapping[str, Any], columns: np.ndarray | None = None) -> None:
+    def _submit(self, step: Step, inputs: Mapping[str, Any], asked: Asked | None = None) -> None:
         """Start a step, and encode another one like it if this is not the first."""
         again = self._sizes == step
         arena = self._prepared(step)
         arena.write(0, self._joined(inputs, step))
-        if columns is not None:
-            arena.write(self._columns_at(step), columns)
+        if asked is not None:
+            arena.write(self._asked_at(step), asked.words)
+        self._steps += 1
         ready, self._ready = self._ready, None
         commands = ready[1] if ready is not None and ready[0] == step else self._encoded(step)
         self._device.submit(commands)
@@ -198,7 +231,7 @@ class GpuExecutable(Executable):
             self._ready = (step, self._encoded(step))
 
     def _top_of(self, step: Step) -> Top:
-        key = step.top, step.masked, step.aside
+        key = step.top, step.masked, step.aside, step.summed
         if key not in self._tops:
             self._tops[key] = Top(self._device, self._width, *key)
         return self._tops[key]
@@ -229,9 +262,9 @@ class GpuExecutable(Executable):
             return self._arena
         self._sizes = None  # until all is there
         wanted = _at(self._places.end, step)
-        whole = self._columns_at(step)
+        whole = self._asked_at(step)
         if step.top:
-            whole += WORD * self._rows(step) * (mask_words(self._width) * step.masked + step.aside)
+            whole += WORD * self._rows(step) * (mask_words(self._width) * step.masked + step.aside + step.summed)
         if self._arena is None or self._arena.nbytes < whole:
             self._arena, self._groups, self._plan, self._ready = None, [], None, None  # freed first
             arena = self._device.buffer(whole, "the working memory of a step")
@@ -251,12 +284,13 @@ class GpuExecutable(Executable):
         self._sizes = step
         return self._arena
 
-    def _columns_at(self, step: Step) -> int:
-        """The byte of the arena after everything else, where masks are, and columns that are put aside."""
+    def _asked_at(self, step: Step) -> int:
+        """The byte of the arena after everything else, where `Asked.words` are."""
         beside = self._part_bytes(step.T, step.blocks)  # parts of attention are read before the largest are found
         beside = max(beside, WORD * self._scratch(step))
         if step.top:
-            words = scratch_words(self._rows(step), self._width, step.top) + self._rows(step) * step.aside
+            words = scratch_words(self._rows(step), self._width, step.top)
+            words += self._rows(step) * beside_words(self._width, step.aside, step.summed)
             beside = max(beside, WORD * words)
         return _at(self._places.end, step) + beside
 
@@ -309,8 +343,8 @@ class GpuExecutable(Executable):
             read = _at(self._places.outputs_start, step), _at(self._places.end, step)
             if step.top:
                 assert self._arena is not None
-                top, columns = self._top_of(step), self._columns_at(step) // WORD
-                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD, columns)
+                top, asked = self._top_of(step), self._asked_at(step) // WORD
+                more, last = top.dispatches(self._arena, self._rows(step), read[0] // WORD, read[1] // WORD, asked)
                 found += more
                 read = WORD * last, WORD * last + top.nbytes(self._rows(step))
             self._plan = (step, found, read)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.base import Aside, Masks, TopRows
+from weft.backends.base import Aside, Masks, Temperatures, TopRows
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device
 from weft.backends.webgpu.launch import Form, Launch
 from weft.backends.webgpu.native import Dispatch
@@ -43,6 +43,11 @@ def scratch_words(rows: int, width: int, kept: int) -> int:
     return sum(2 * rows * size for size in sizes_of(width, kept)[1:])
 
 
+def beside_words(width: int, aside: int, summed: bool) -> int:
+    """Words that a row has beside its largest numbers: columns that are put aside, and the masses of chunks."""
+    return aside + 2 * -(-width // CHUNK) * summed
+
+
 def mask_words(width: int) -> int:
     """Words of the bits of a row."""
     return -(-width // 32)
@@ -63,12 +68,14 @@ def room_for(aside: int) -> int:
     return max(LEAST_ASIDE, 1 << (aside - 1).bit_length()) if aside else 0
 
 
-class Columns:
-    """Which columns of each row count, and which are put aside: read back whatever they are."""
+class Asked:
+    """What is asked of each row beside its largest numbers: which columns count, which are put aside and read back
+    whatever they are, and the temperature of `TopRows.masses`."""
 
-    def __init__(self, masks: Masks, aside: Aside, rows: int, width: int) -> None:
+    def __init__(self, masks: Masks, aside: Aside, temperatures: Temperatures, rows: int, width: int) -> None:
         self.masked = masks is not None
         self.aside = room_for(max(map(len, aside or ()), default=0))
+        self.summed = temperatures is not None
         self._columns = np.full((rows, self.aside), NOWHERE, np.uint32)
         self._barred = np.zeros((rows, self.aside), bool)  # put aside, and not allowed
         allowed = np.zeros((rows, 0), np.uint32) if masks is None else mask_rows(masks, width)
@@ -76,7 +83,8 @@ class Columns:
             self._columns[row, : len(given)] = given
             if self.masked:
                 self._barred[row, : len(given)] = ~(allowed[row, given >> 5] >> (given & 31)) & 1
-        self.words = np.concatenate([allowed.ravel(), self._columns.ravel()])
+        by = (1 / np.array(temperatures or (), np.float64)).astype(np.float32)
+        self.words = np.concatenate([allowed.ravel(), self._columns.ravel(), by.view(np.uint32)])
 
     def joined(self, found: TopRows, picked: np.ndarray) -> TopRows:
         """The largest numbers, and behind them the numbers put aside, `picked` [rows, aside]."""
@@ -87,6 +95,11 @@ class Columns:
         values[values == LEAST] = -np.inf  # where there is nothing, or where what was put aside had been
         ids = np.concatenate([found.ids, self._columns], axis=1)
         return TopRows(ids, values, found.ids.shape[1])
+
+    def restore(self, numbers: np.ndarray, row: int, picked: np.ndarray) -> None:
+        """Put back what was put aside of this row: `picked` [aside]."""
+        there = self._columns[row] != NOWHERE
+        numbers[self._columns[row][there]] = picked[there]
 
 
 def top_launches(width: int, kept: int, source: Form, scratch: Form) -> tuple[list[Launch], Form]:
@@ -102,41 +115,46 @@ def top_launches(width: int, kept: int, source: Form, scratch: Form) -> tuple[li
 
 
 class Top:
-    """The passes over rows of `width` numbers that leave the `kept` largest; `masked`, of those that a mask allows, and
-    `aside` columns of each row as they are."""
+    """The passes over rows of `width` numbers that leave the `kept` largest; `masked`, of those that a mask allows;
+    `aside` columns of each row as they are; and, `summed`, the masses of its chunks."""
 
-    def __init__(self, device: Device, width: int, kept: int, masked: bool, aside: int) -> None:
+    def __init__(self, device: Device, width: int, kept: int, masked: bool, aside: int, summed: bool) -> None:
         self._device = device
         self._sizes = sizes_of(width, kept)
         self._width = width
         self._kept = kept
         self._masked = masked
         self._aside = aside
+        self._summed = summed
         self._made: list[tuple[Shader, Any]] = [device.pipeline("put_aside", ())] if aside else []
+        self._made += [device.pipeline("mass", (("MASKED", str(masked)),))] if summed else []
         self._made += [
             device.pipeline("top", (("FIRST", str(at == 0)), ("KEEP", str(kept)), ("MASKED", str(masked and at == 0))))
             for at in range(len(self._sizes) - 1)
         ]
         self._params = device.buffer(len(self._made) * PARAMS_BYTES, "parameters")
 
-    def dispatches(
-        self, arena: Buffer, rows: int, source: int, scratch: int, columns: int
-    ) -> tuple[list[Dispatch], int]:
-        """For rows that begin at word `source`, with results from word `scratch` on and `Columns.words` at word
-        `columns`; and the word of the last ones."""
-        asked: list[tuple[dict[str, int], int]] = []  # of each shader its parameters and its groups
+    def dispatches(self, arena: Buffer, rows: int, source: int, scratch: int, asked: int) -> tuple[list[Dispatch], int]:
+        """For rows that begin at word `source`, with results from word `scratch` on and `Asked.words` at word `asked`;
+        and the word of the last ones."""
+        width, chunks = self._width, -(-self._width // CHUNK)
+        ids = asked + rows * mask_words(width) * self._masked
+        out = scratch + scratch_words(rows, width, self._kept)
+        work: list[tuple[dict[str, int], int]] = []  # of each shader its parameters and its groups
         if self._aside:
-            ids = columns + rows * mask_words(self._width) * self._masked
-            out = scratch + scratch_words(rows, self._width, self._kept)
-            given = {"x": source, "columns": ids, "out": out, "rows": rows, "width": self._width, "each": self._aside}
-            asked.append((given, -(-rows * self._aside // AT_ONCE)))
+            given = {"x": source, "columns": ids, "out": out, "rows": rows, "width": width, "each": self._aside}
+            work.append((given, -(-rows * self._aside // AT_ONCE)))
+        if self._summed:
+            by, out = ids + rows * self._aside, out + rows * self._aside
+            given = {"x": source, "by": by, "out": out, "rows": rows, "count": width, "chunks": chunks, "mask": asked}
+            work.append((given, rows * chunks))
         for count, left in zip(self._sizes, self._sizes[1:]):
             chunks = -(-count // CHUNK)
-            given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": columns}
-            asked.append((given, rows * chunks))
+            given = {"x": source, "out": scratch, "rows": rows, "count": count, "chunks": chunks, "mask": asked}
+            work.append((given, rows * chunks))
             source, scratch = scratch, scratch + 2 * rows * left
         found, numbers = [], np.zeros((len(self._made), PARAMS_BYTES // 4), np.uint32)
-        for at, ((shader, compiled), (given, groups)) in enumerate(zip(self._made, asked)):
+        for at, ((shader, compiled), (given, groups)) in enumerate(zip(self._made, work)):
             numbers[at, : len(shader.params)] = [given[name] for name, _ in shader.params]
             group = self._device.bind(shader.written, arena, self._params, ())
             across = min(groups, WIDEST)
@@ -145,7 +163,7 @@ class Top:
         return found, source
 
     def nbytes(self, rows: int) -> int:
-        return rows * (8 * self._sizes[-1] + 4 * self._aside)
+        return 4 * rows * (2 * self._sizes[-1] + beside_words(self._width, self._aside, self._summed))
 
     def rows(self, data: np.ndarray, rows: int) -> TopRows:
         """What was read back."""
@@ -165,4 +183,10 @@ class Top:
 
     def picked(self, data: np.ndarray, rows: int) -> np.ndarray:
         """The numbers put aside, of what was read back: [rows, aside]."""
-        return data[8 * rows * self._sizes[-1] : self.nbytes(rows)].view(np.float32).reshape(rows, self._aside)
+        first = 8 * rows * self._sizes[-1]
+        return data[first : first + 4 * rows * self._aside].view(np.float32).reshape(rows, self._aside)
+
+    def masses(self, data: np.ndarray, rows: int) -> np.ndarray | None:
+        """Those of chunks, of what was read back: [rows, chunks, 2]."""
+        first = 4 * rows * (2 * self._sizes[-1] + self._aside)
+        return data[first : self.nbytes(rows)].view(np.float32).reshape(rows, -1, 2) if self._summed else None

@@ -44,18 +44,20 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
 
 class Deciding(NamedTuple):
     """The logits that decide the next tokens: so many of the `largest` of each row that its mask allows, and those of
-    the ids `aside`, which penalties and biases change."""
+    the ids `aside`, which penalties and biases change. With `temperatures` they and the masses of all logits nearly
+    always decide."""
 
     largest: int
     masks: list[Mask | None] | None
     aside: list[np.ndarray] | None
+    temperatures: list[float] | None
 
 
 def decided_by(sequences: ListOf[Sequence], rows: ListOf[int], most: int) -> Deciding | None:
     """What decides the next tokens in each of the `rows` of these, with at most `most` of the largest; None where one
     needs all logits."""
     asking = [(sequence, count) for sequence, count in zip(sequences, rows) if count]
-    counts = [sequence.sampler.decided_by if _unscored(sequence) else 0 for sequence, _ in asking]
+    counts = [_decided_by(sequence, most) if _unscored(sequence) else 0 for sequence, _ in asking]
     masks = [_masks(sequence, count) for sequence, count in asking]
     if not counts or not all(0 < count <= most for count in counts) or any(len(found) == 0 for found in masks):
         return None
@@ -65,7 +67,21 @@ def decided_by(sequences: ListOf[Sequence], rows: ListOf[int], most: int) -> Dec
         aside = [_aside(sequence, count) for sequence, count in asking for _ in range(count)]
         if max(map(len, aside)) > MOST_ASIDE:
             return None
-    return Deciding(max(counts), None if all(mask is None for mask in flat) else flat, aside)
+    temperatures = None
+    if any(sequence.sampler.masses for sequence, _ in asking):
+        temperatures = [_temperature(sequence) for sequence, count in asking for _ in range(count)]
+    return Deciding(max(counts), None if all(mask is None for mask in flat) else flat, aside, temperatures)
+
+
+def _decided_by(sequence: Sequence, most: int) -> int:
+    """As the sampler says. Where masses decide, a whole row may be read before the next step, in which a text with a
+    grammar may not have been chosen from yet."""
+    sampler = sequence.sampler
+    return most if sampler.masses and sequence.matcher is None else sampler.decided_by
+
+
+def _temperature(sequence: Sequence) -> float:
+    return sequence.sampler.rules.temperature if sequence.sampler.masses else 1.0
 
 
 def _aside(sequence: Sequence, rows: int) -> np.ndarray:

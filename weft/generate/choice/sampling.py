@@ -40,6 +40,8 @@ _MOST = 2.0  # largest magnitude of presence and frequency penalties
 MAX_BIASES, MOST_BIAS = 1024, 100.0
 _SMALL = 2048  # up to this many candidates are all sorted; of more, only the head that can be drawn
 _COLUMNS = 1024  # columns into which the vocabulary is cut to find the k largest
+_USUAL = 0.01, 100.0  # temperatures at which float32 sums weights well
+_DOUBT = 1e-4  # more than weights that are summed in float32 can be off
 _HEADS = (0.2, 0.05, 1e-2, 2e-3, 1e-4, 1e-6, 1e-9, 1e-15)  # where a head may end: weights, the largest being 1
 
 
@@ -153,8 +155,14 @@ class Sampler:
 
     @property
     def decided_by(self) -> int:
-        """How many of the largest logits decide the token, beside those of `changed`; 0: all of them."""
+        """How many of the largest logits decide the token, beside those of `changed`; 0: all of them, or `masses`."""
         return 1 if self.rules.temperature == 0 else self.rules.top_k
+
+    @property
+    def masses(self) -> bool:
+        """Whether some of the largest logits and the masses of all decide the token nearly always."""
+        low, high = _USUAL
+        return self.decided_by == 0 and self.rules.typical_p == 1 and low <= self.rules.temperature <= high
 
     @property
     def changed(self) -> np.ndarray:
@@ -165,11 +173,14 @@ class Sampler:
         """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] is a boolean mask.
 
         Or from one row of the largest logits of allowed tokens, `decided_by` or more of them, with those of `changed`
-        put aside, in this order, before others.
+        put aside, in this order, before others. Where they and the masses do not decide, the whole row is read.
         """
-        if not isinstance(logits, np.ndarray):
-            return self._choose_among(logits.ids[0], logits.values[0], logits.largest, index)
         row = logits
+        if not isinstance(row, np.ndarray):
+            found = self._choose_among(row, index)
+            if found is not None:
+                return found
+            row = row.whole()
         if self.changes:
             row = row.copy()
             row[self.changed] = self._adjusted(row[self.changed])
@@ -177,22 +188,34 @@ class Sampler:
             row = np.where(allowed, row, np.float32(-np.inf))
         return self._chosen(row, index)
 
-    def _choose_among(self, ids: np.ndarray, values: np.ndarray, largest: int, index: int) -> int:
-        """`choose` from the `largest` logits, larger first, and those that were put aside."""
-        if self.changes:
-            # A token that is not allowed has minus infinity, which is not adjusted.
-            aside = slice(largest, largest + len(self._places))
-            changed = values[aside]
+    def _choose_among(self, row: TopRows, index: int) -> int | None:
+        """`choose` from the largest logits and those that were put aside; None where they do not decide."""
+        ids, values, aside = row.ids[0], row.values[0], row.largest
+        if not self.changes and self.decided_by:
+            if self.rules.temperature == 0:
+                return int(ids[0])
+            return int(ids[self._chosen(values[: self.decided_by], index)])
+        if self.changes:  # a token that is not allowed has minus infinity, which is not adjusted
+            changed = values[aside : aside + len(self._places)]
             values = values.copy()
-            values[aside] = np.where(changed > -np.inf, self._adjusted(changed), changed)
+            values[aside : aside + len(changed)] = np.where(changed > -np.inf, self._adjusted(changed), changed)
+        if self.decided_by:
             decide = min(self.decided_by, len(values))
             least = np.partition(values, len(values) - decide)[len(values) - decide]
             some = np.flatnonzero((values >= least) & (values > -np.inf))
             some = some[np.argsort(ids[some])]  # as in a whole row: lower ids first
             return int(ids[some[self._chosen(values[some], index)]])
-        if self.rules.temperature == 0:
-            return int(ids[0])
-        return int(ids[self._chosen(values[: self.rules.top_k], index)])
+        by_id = np.argsort(ids)
+        head = by_id[_descending(values[by_id], np.arange(len(by_id)))][:aside]  # of others some are not here
+        head = head[values[head] > -np.inf]
+        if row.masses is None or not len(head):
+            return None
+        top, temperature = float(values[head[0]]), self.rules.temperature
+        largest, sums = row.masses[0].T.astype(np.float64)
+        total = float(sums @ np.exp((largest - top) / temperature))
+        total += float(np.exp((values[aside:].astype(np.float64) - top) / temperature).sum())
+        place = draw_first(values[head], total, self.rules, uniform(self.seed, index))
+        return None if place is None else int(ids[head[place]])
 
     def _chosen(self, logits: np.ndarray, index: int) -> int:
         """Where in logits that are adjusted, lower ids first among equals, token `index` is."""
@@ -256,6 +279,35 @@ def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
         last = min(int(np.searchsorted(sums, rules.top_p * total)), last)
         total = float(sums[last])
     return int(ids[min(int(np.searchsorted(sums, r * total, side="right")), last)])
+
+
+def draw_first(logits: np.ndarray, total: float, rules: Sampling, r: float) -> int | None:
+    """`draw` where only the largest logits are known, larger first: the token's place; None where it may be another.
+
+    `total` is the weight of all (the largest logit weighs 1), summed in float32 as in `_head`. A token counts as drawn
+    only if it is for every total that this could stand for, so that whole rows draw the same.
+    """
+    weights = np.exp((logits.astype(np.float64) - float(logits[0])) / rules.temperature)
+    least, most = total * (1 - _DOUBT), total * (1 + _DOUBT)
+    end = first = last = len(weights)  # first and last: the least and the most that the last token's place can be
+    if rules.min_p > 0:
+        end = int(np.count_nonzero(weights >= rules.min_p * weights[0]))
+        if end == len(weights):  # some that are not here may count, too
+            return None
+        weights = weights[:end]
+        first = last = end - 1
+    sums = np.cumsum(weights)
+    if rules.min_p > 0:
+        least = most = float(sums[-1])
+    if rules.top_p < 1:
+        first = min(int(np.searchsorted(sums, rules.top_p * least)), first)
+        last = min(int(np.searchsorted(sums, rules.top_p * most)), last)
+        # One that is not here weighs at most as much as the last that is.
+        least = float(sums[first]) if first < end else rules.top_p * least
+        most = float(sums[last]) if last < end else rules.top_p * most + float(weights[-1])
+    place = min(int(np.searchsorted(sums, r * least, side="right")), first)
+    other = min(int(np.searchsorted(sums, r * most, side="right")), last)
+    return place if place == other < end else None
 
 
 def _candidates(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
