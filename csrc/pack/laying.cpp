@@ -20,7 +20,7 @@ size_t row_bytes(DType dtype, int64_t cols) {
 void check_weight_size(DType dtype, int64_t rows, int64_t cols, size_t given) {
   uint64_t wanted = 0;  // where addresses have 32 bits, sizes that a file claims may have more
   if (rows < 1 || cols > INT32_MAX * int64_t{64} || (sizeof(size_t) < 8 && cols > INT32_MAX / 4) || __builtin_mul_overflow(static_cast<uint64_t>(row_bytes(dtype, cols)), static_cast<uint64_t>(rows), &wanted) || wanted != given)
-    fail(ErrorKind::input, "weight", "(" + std::to_string(rows) + ", " + std::to_string(cols) + ") of " + std::string(info(dtype).name) + " does not fill " + std::to_string(given) + " bytes");
+    fail(ErrorKind::input, "weight", std::string("(") + std::to_string(rows) + ", " + std::to_string(cols) + ") of " + std::string(info(dtype).name) + " does not fill " + std::to_string(given) + " bytes");
 }
 
 PackPart packer_named(std::string_view layout) {
