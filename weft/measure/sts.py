@@ -58,7 +58,7 @@ class Pairs:
                 advice = "compare vectors of the same size"
                 raise InputError("eval", f"vectors of {model} and of the reference have {sizes}", advice=advice)
             unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (vectors, self._reference)]
-            apart = 1.0 - (unit[0] * unit[1]).sum(axis=1)
+            apart = 0.5 * ((unit[0] - unit[1]) ** 2).sum(axis=1)  # 1 - cosine, and 0 where vectors are equal
             lost, farthest = float(apart.mean()), float(apart.max())
         return Sts(
             found["spearman"],
