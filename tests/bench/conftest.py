@@ -15,6 +15,7 @@ import sys
 NAME = "Fake"
 PACKAGES = {"json": "json", %(missing)s}
 SETTINGS = {"generate": ["default"], "embed": ["f32", "int8"]}
+GPU = {"generate": ["f16 on CUDA"]}
 
 
 class Peer:

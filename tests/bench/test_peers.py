@@ -34,6 +34,24 @@ def test_a_peer_is_found_with_its_settings_and_a_missing_one_is_named(peers: Pat
     assert [peer.setting for peer in find_peers("embed", PYTHON, peers, only=["INT8"])[0]] == ["int8"]
 
 
+def test_on_a_gpu_only_peers_that_compute_there_are_found(peers: Path) -> None:
+    found, _ = find_peers("generate", PYTHON, peers, on_gpu=True)
+    assert [(peer.name, peer.setting, peer.kind) for peer in found] == [("Fake", "f16 on CUDA", "f16")]
+    assert find_peers("embed", PYTHON, peers, on_gpu=True) == ([], [])
+
+
+def test_weft_is_measured_in_what_the_gpu_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Device:
+        def supports(self, op: str, dtypes: object) -> bool:
+            return op in ("matmul", "matmul_bf16")
+
+    monkeypatch.setattr(finding, "gpu", Device)
+    assert [one.setting for one in weft_candidates("embed")] == ["f32", "bf16"]
+    assert [one.setting for one in weft_candidates("embed", ["f16"])] == ["f16"]
+    with pytest.raises(NotFoundError, match="no peer on a GPU; install torch with transformers"):
+        finding.beside("embed", [], None, PYTHON)
+
+
 def test_a_folder_without_peers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="holds no peers"):
         find_peers("embed", PYTHON, tmp_path)
@@ -131,3 +149,4 @@ def test_the_checkout_s_own_peers_say_what_they_are() -> None:
         if not file.stem.startswith(("export", "_")):
             hello = finding._hello(sys.executable, file)
             assert hello["name"] and hello["settings"].keys() <= set(weft.bench.itself.SETTINGS)
+            assert hello["gpu"].keys() <= hello["settings"].keys()

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.bench import workloads
 from weft.bench.cost import Ceiling, cost_of, decode_ceiling, token_ceiling
+from weft.bench.peers import gpu
 from weft.bench.roofs import DeviceRoofs, Roofs
 from weft.bench.workloads import Workload
 from weft.embed.recipe import embeds, read_recipe
@@ -73,7 +74,8 @@ class Plan:
 def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | None = None) -> Plan:
     """The plan of `case` for `model`, a name, a folder or a file. "startup" works for generators and embedders."""
     count = plan_threads(threads).count
-    located, sizes, roofs = locate(model), sizes or Sizes(), Roofs(count)
+    located, sizes, device = locate(model), sizes or Sizes(), gpu()
+    roofs = Roofs(count) if device is None else DeviceRoofs(count, copies=device.bandwidth)
     checkpoint = open_checkpoint(located.path)
     task = TASKS.get(case) or ("embed" if embeds(checkpoint, located.entry) else "generate")
     if task == "embed":
@@ -84,8 +86,6 @@ def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | No
         return Plan(case, task, model, str(located.path), count, 0, tuple(found), roofs, remembered)
     else:
         decoder = Decoder(checkpoint, bind=False)
-        if decoder.backend.info["backend"] == "gpu":
-            roofs = DeviceRoofs(count, copies=decoder.backend.bandwidth)
         context, found = _context(case, sizes), [_generating(case, decoder, sizes, roofs)]
     return Plan(case, task, model, str(located.path), count, context, tuple(found), roofs)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import weft.bench.itself
 import weft.bench.worker
+from weft.backends import open_backend
+from weft.backends.base import Backend
 from weft.backends.cpu.backend import fast_at, level_for
 from weft.errors import BackendError, NotFoundError
 from weft.frozen import frozen
@@ -26,6 +28,7 @@ from weft.frozen import frozen
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parents[1] / "benchmarks" / "peers"
 LIMIT_S = 600.0  # for one job, such as loading and compiling a model
+PRODUCTS = {"f32": "matmul", "f16": "matmul_half", "bf16": "matmul_bf16"}  # the op of an encoder's arithmetic
 
 
 class Process:
@@ -147,11 +150,20 @@ class Runner:
     facts: dict[str, Any]
 
 
+def gpu() -> Backend | None:
+    """The GPU that weft computes on in this process, if it does (WEFT_BACKEND)."""
+    backend = open_backend()
+    return backend if backend.info["backend"] == "gpu" else None
+
+
 def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
     """weft itself with each of the settings (default: all that are not slower than f32 on this machine)."""
     file = Path(weft.bench.itself.__file__)
     wanted = settings or weft.bench.itself.SETTINGS[task]
-    if not settings:
+    device = gpu()
+    if not settings and device is not None and task == "embed":
+        wanted = [name for name, op in PRODUCTS.items() if device.supports(op, ())]
+    elif not settings:
         fast = fast_at(level_for(None))
         slow = ["bf16"] if "f16" in fast else ["f16"]  # arithmetic that is emulated
         slow += ["bf16x3"] if "bf16" not in fast else []  # three products for one, each as slow as in f32
@@ -161,9 +173,10 @@ def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
 
 
 def find_peers(
-    task: str, pythons: Sequence[str], folder: Path = SCRIPTS, only: Sequence[str] = ()
+    task: str, pythons: Sequence[str], folder: Path = SCRIPTS, only: Sequence[str] = (), *, on_gpu: bool = False
 ) -> tuple[list[Candidate], list[str]]:
-    """The peers that can run `task` in one of the interpreters, and a sentence about each that cannot.
+    """The peers that can run `task` in one of the interpreters, on a GPU if weft does, and a sentence about each that
+    cannot.
 
     `only` keeps peers whose name and setting contain one of these words. A peer that several interpreters have runs in
     the first.
@@ -178,13 +191,13 @@ def find_peers(
     for file in files:
         for python in pythons:
             hello = _hello(python, file)
-            if task not in hello["settings"]:
+            settings = hello["gpu" if on_gpu else "settings"].get(task)
+            if not settings:
                 break
             if hello["missing"]:
                 lacking[hello["name"]] = f"{hello['name']}: {python} lacks {', '.join(hello['missing'])}"
                 continue
             lacking.pop(hello["name"], None)
-            settings = hello["settings"][task]
             found += [Candidate(hello["name"], setting, python, file, hello["versions"]) for setting in settings]
             break
     wanted = [peer for peer in found if not only or any(word.lower() in peer.label.lower() for word in only)]
@@ -206,6 +219,8 @@ def beside(
     if not found:
         asked = f" whose name contains {' or '.join(only)}" if only else ""
         usual = "llama-cpp-python, onnxruntime, openvino, ctranslate2 or torch with transformers"
+        if gpu() is not None:
+            asked, usual = f" on a GPU{asked}", "torch with transformers and sentence-transformers"
         needed = "torch, transformers, peft, gguf and trl" if task == "train" else usual
         raise NotFoundError(
             "bench",

@@ -32,7 +32,8 @@ def compare(
         rows = [row for workload in plan.workloads for row in measure(workload, runners, rounds, say, plan.roofs)]
         about = {runner.candidate.label: runner.facts.get("about", "") for runner in runners}
         versions = {runner.candidate.name: runner.candidate.versions for runner in runners}
-    return rows, {"versions": versions, "about": about}
+        devices = [runner.facts["device"] for runner in runners if "device" in runner.facts]
+    return rows, {"versions": versions, "about": about, **({"device": devices[0]} if devices else {})}
 
 
 @contextmanager

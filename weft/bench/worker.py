@@ -1,10 +1,10 @@
 """The process in which an engine is measured: it reads one JSON job per line and answers each with a JSON line.
 
-    python worker.py FILE          FILE defines the peer: constants NAME, PACKAGES, SETTINGS, and a class Peer
+    python worker.py FILE          FILE defines the peer: constants NAME, PACKAGES, SETTINGS, GPU, and a class Peer
 
 It runs in the peer's interpreter, which may lack weft, so it uses the standard library only. Jobs:
 
-    {"do": "hello"}                                         name, settings, versions, missing packages
+    {"do": "hello"}                                         name, settings, those on a GPU, versions, missing packages
     {"do": "load", "task": "generate", "model": …, …}       keyword arguments of Peer.load; once per process
     {"do": "decode", "repeat": 3, "keep": true, …}          any other method of Peer, timed; the rest are its arguments
 
@@ -61,7 +61,8 @@ class Worker:
                 missing.append(package)
             else:
                 found[package] = _version(package)
-        return {"name": self._module.NAME, "versions": found, "missing": missing, "settings": self._module.SETTINGS}
+        settings = {"settings": self._module.SETTINGS, "gpu": getattr(self._module, "GPU", {})}
+        return {"name": self._module.NAME, "versions": found, "missing": missing, **settings}
 
     def _timed(self, method: Callable[..., Any], arguments: dict[str, Any], repeat: int, keep: bool) -> dict[str, Any]:
         seconds, result = [], None

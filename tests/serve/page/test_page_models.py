@@ -102,7 +102,7 @@ def test_unset_fields_show_the_values_that_the_server_uses(open_page, server):
 
 def test_two_of_the_nine_fields_are_open(open_page):
     page = open_page()
-    fields = page.locator("input[type=number]")
+    fields = page.locator("input[type=number][data-setting]")
     assert fields.count() == 9
     shown = [field.get_attribute("data-setting") for field in fields.all() if field.is_visible()]
     assert shown == ["temperature", "max_tokens"]

@@ -362,8 +362,9 @@ def vs(
     """Measure other engines in turn with weft.
 
     Each engine runs in its own process, with the interpreter that has it installed; model, threads, prompts and texts
-    are the same. Every engine has one turn per round, so a disturbance of the machine affects all alike.
-    benchmarks/peers/README.md says what to install, and how to export models for engines that need their own format.
+    are the same. Every engine has one turn per round, so a disturbance of the machine affects all alike. With --device
+    gpu the peers compute on the GPU, too: PyTorch with transformers, eager and compiled, and sentence-transformers.
+    benchmarks/peers/README.md says what to install and to export.
 
     `train` measures steps of LoRA, on one text and on chats of 40 to 700 tokens, and the memory of a process that makes
     a step on 2,048 tokens. All train the same matrices, and must find the same loss before the first step. Where the
@@ -375,7 +376,7 @@ def vs(
       weft bench vs embed --compute bf16 --files ../exports/minilm --plot embed.svg
       weft bench vs parallel --sequences 32 --only llama
       weft bench vs train --rounds 3 --peer-python ../peers/bin/python
-      weft bench vs startup -m all-MiniLM-L6-v2 --only torch --rounds 7
+      weft bench vs decode -m qwen3-f16.gguf --device cuda --prompt 512
     """
     from weft.bench import cases, versus
 
@@ -410,7 +411,8 @@ def _candidates(
     from weft.bench import peers
 
     interpreters = list(pythons or flags.get("WEFT_PEER_PYTHON") or [sys.executable])
-    found, lacking = peers.find_peers(task, interpreters, folder or peers.SCRIPTS, only)
+    place = folder or peers.SCRIPTS
+    found, lacking = peers.find_peers(task, interpreters, place, only, on_gpu=peers.gpu() is not None)
     for sentence in lacking:
         screen.note(f"not installed: {sentence}")
     return peers.beside(task, found, compute, interpreters, only)
