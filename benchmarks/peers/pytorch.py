@@ -34,9 +34,12 @@ class Peer:
         torch.set_num_threads(threads)
         self.torch = torch
         self.kind = getattr(torch, KINDS[setting.split()[0]])
-        self.device = "cuda" if setting.endswith("on CUDA") else "cpu"
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise RuntimeError("this PyTorch sees no GPU")
+        self.device = "cpu"
+        if setting.endswith("on CUDA"):
+            number = os.environ.get("WEFT_BACKEND", "").partition(":")[2]  # the GPU that weft uses
+            self.device = f"cuda:{number or 0}"
+            if not torch.cuda.is_available():
+                raise RuntimeError("this PyTorch sees no GPU")
         self.batch = BATCH if self.device == "cpu" else GPU_BATCH
         if task == "generate":
             return self.load_causal(model, files, context if "compiled" in setting else 0)
@@ -88,6 +91,7 @@ class Peer:
             ids, made = torch.tensor(prompts, device=self.device), []
             step, given = self.model, {"past_key_values": self.cache_for(len(prompts))}
             for _ in range(tokens):
+                torch.compiler.cudagraph_mark_step_begin()
                 logits = step(input_ids=ids, use_cache=True, logits_to_keep=1, **given).logits
                 ids = logits[:, -1].argmax(-1, keepdim=True).clone()  # a graph's results are its own
                 made.append(ids[0, 0])
