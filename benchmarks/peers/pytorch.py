@@ -1,7 +1,7 @@
 """PyTorch: sentence-transformers as its users run it, a lean loop in bf16, and transformers' causal models in bf16; the
 weights are those of the GGUF file, widened by benchmarks/peers/export.py or when they are read.
 
-On a GPU causal models have halves: eager, and with steps that are compiled to a graph over a cache of fixed size."""
+On a GPU causal models have halves: eager, and with steps that are compiled, over a cache of fixed size."""
 
 import os
 import sys
@@ -68,7 +68,7 @@ class Peer:
         self.room, self.caches = room, {}
         if room:
             self.step = self.torch.compile(self.model.forward, mode="reduce-overhead", fullgraph=True)
-            return {"about": "transformers, steps compiled with CUDA graphs"}
+            return {"about": "transformers, steps compiled (reduce-overhead) over a cache of fixed size"}
         return {"about": f"transformers, eager, widened to {str(self.kind).removeprefix('torch.')}"}
 
     def embed(self, texts: list[str]) -> Any:

@@ -11,7 +11,7 @@ from weft.bench import versus
 from weft.bench.measure import summary
 from weft.bench.peers import Process, find_peers, here, weft_candidates
 from weft.bench.report import Row, table
-from weft.errors import BackendError, NotFoundError
+from weft.errors import BackendError, NotFoundError, UnsupportedError
 
 PYTHON = [sys.executable]
 LOAD = {"do": "load", "task": "generate", "model": "m", "threads": 1, "setting": "default", "context": 0, "files": ""}
@@ -50,6 +50,8 @@ def test_weft_is_measured_in_what_the_gpu_computes(monkeypatch: pytest.MonkeyPat
     assert [one.setting for one in weft_candidates("embed", ["f16"])] == ["f16"]
     with pytest.raises(NotFoundError, match="no peer on a GPU; install torch with transformers"):
         finding.beside("embed", [], None, PYTHON)
+    with pytest.raises(UnsupportedError, match="training does not run on a GPU yet; leave out --device"):
+        finding.beside("train", [], None, PYTHON)
 
 
 def test_a_folder_without_peers_is_an_error(tmp_path: Path) -> None:

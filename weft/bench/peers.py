@@ -22,7 +22,7 @@ import weft.bench.worker
 from weft.backends import open_backend
 from weft.backends.base import Backend
 from weft.backends.cpu.backend import fast_at, level_for
-from weft.errors import BackendError, NotFoundError
+from weft.errors import BackendError, NotFoundError, UnsupportedError
 from weft.frozen import frozen
 
 HERE = Path(__file__).resolve().parent
@@ -220,6 +220,8 @@ def beside(
         asked = f" whose name contains {' or '.join(only)}" if only else ""
         usual = "llama-cpp-python, onnxruntime, openvino, ctranslate2 or torch with transformers"
         if gpu() is not None:
+            if task == "train":
+                raise UnsupportedError("bench", "training does not run on a GPU yet", advice="leave out --device")
             asked, usual = f" on a GPU{asked}", "torch with transformers and sentence-transformers"
         needed = "torch, transformers, peft, gguf and trl" if task == "train" else usual
         raise NotFoundError(
