@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -49,7 +50,8 @@ def compiled(text):
     path = folder() / f"{blake2b(text.encode(), digest_size=16).hexdigest()}.so"
     if not path.exists():
         source = path.with_suffix(".cpp")
-        source.write_text(f'#include "{header()}"\n{text}\nWEFT_RUN\n')
+        together = re.search(r"__cluster_dims__\((\d+)", text)
+        source.write_text(f'#include "{header()}"\n{text}\nWEFT_RUN({together[1] if together else 1})\n')
         command = [compiler(), *FLAGS, *CHECKS, "-shared", "-o", str(path), str(source)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:3000]
@@ -99,7 +101,7 @@ class EmulatedDriver:
 
     copy = write
 
-    def load(self, code, shared):
+    def load(self, code, shared, early):
         return ctypes.CDLL(code.decode()).run
 
     def launch(self, function, grid, threads, arguments, stream=None):

@@ -24,7 +24,14 @@ from weft.ops.samples import normal
 from weft.ops.samples import weight as blocks
 from weft.ops.spec import spec_of
 
-MADE = ("cuStreamCreate", "cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamEndCapture", "cuGraphInstantiateWithFlags")
+MADE = (
+    "cuModuleGetFunction",
+    "cuStreamCreate",
+    "cuMemAlloc_v2",
+    "cuMemHostAlloc",
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+)
 PRODUCTS = (*((kind, 8960) for kind in ("f32", "bf16")), *((kind, 512) for kind in STORED))
 
 
@@ -32,7 +39,7 @@ class Library:
     """Notes each call, and answers with a code; handles are numbers that rise."""
 
     def __init__(self, capability=80):
-        self.asked, self.codes, self.handles = [], {}, count(1)
+        self.asked, self.codes, self.handles, self.version = [], {}, count(1), 13_000
         self.attributes = {calls.MAJOR: capability // 10, calls.MINOR: capability % 10}
 
     def __getattr__(self, name):
@@ -44,6 +51,8 @@ class Library:
                 given[0]._obj.value = 1
             elif name == "cuDeviceGetAttribute":
                 given[0]._obj.value = self.attributes[given[1]]
+            elif name == "cuDriverGetVersion":
+                given[0]._obj.value = self.version
             elif name == "cuDeviceGetName":
                 given[0].value = b"Card"
             return self.codes.get(name, 0)
@@ -99,6 +108,24 @@ def test_what_other_threads_ask_for_while_a_step_is_recorded_is_not_part_of_it(l
     assert launched == cleared.value == started.value == driver.stream.value != recorded
 
 
+@pytest.mark.parametrize("version, early, call", [
+    (13_000, True, "cuLaunchKernelEx"), (13_000, False, "cuLaunchKernel"), (12_020, True, "cuLaunchKernel"),
+])  # fmt: skip
+def test_a_kernel_that_waits_itself_is_launched_before_others_end(library, version, early, call):
+    """By drivers whose graphs know of it."""
+    library.version = version
+    driver = Driver(0)
+    function = driver.load(b"", 99, early)
+    driver.launch(function, (4, 2), 64, None)
+    (given,) = library.named(call)
+    if call == "cuLaunchKernelEx":
+        made = given[0]._obj
+        assert (made.across, made.down, made.threads, made.shared, made.stream) == (4, 2, 64, 99, driver.stream.value)
+        assert (made.count, made.attributes[0].kind, made.attributes[0].value) == (1, calls.EARLY, 1)
+    else:
+        assert given[1:8] == (4, 2, 1, 64, 1, 1, 99)
+
+
 def test_what_fails_while_a_step_is_recorded_is_what_is_said(library):
     made = commands(Driver(0))
     made.run()
@@ -142,7 +169,7 @@ def test_a_gpu_that_kernels_cannot_be_compiled_for_is_not_used(library, monkeypa
 
 
 class CompilingDriver(EmulatedDriver):
-    def load(self, code, shared):
+    def load(self, code, shared, early):
         assert code[:4] == b"\x7fELF"
 
 

@@ -75,6 +75,7 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
     depth = 264 if kind in FLOATS else 512
     x, weight = normal(rng, 70, depth), blocks(rng, kind, 19, depth)
     x[3] *= 1e6
+    x[20, 256:] *= 1e6
     op, bias = catalogue()["matmul"], normal(rng, 19)
 
     def rows(first, end):
@@ -86,6 +87,19 @@ def test_products_have_the_same_bits_in_every_batch(cuda, kind):
     assert relative_error(whole, want) <= op.tolerance_for((x, weight, bias))
     for first, end in ((0, 1), (3, 4), (5, 9), (20, 40), (10, 60)):
         assert np.array_equal(rows(first, end), whole[first:end]), (first, end)
+
+
+@pytest.mark.parametrize("kind, columns", [("f16", 75), ("q8_0", 96), ("q4_k", 64)])
+def test_a_workgroup_may_take_several_eights_of_columns(cuda, monkeypatch, kind, columns):
+    """As it does where a vocabulary is multiplied: with the same bits."""
+    rng = np.random.default_rng(4)
+    op = catalogue()["matmul"]
+    operands = normal(rng, 1, 512), blocks(rng, kind, columns, 512), normal(rng, columns)
+    _, _, wanted = ran(cuda, op, operands, {})
+    monkeypatch.setattr(products, "MANY_COLUMNS", 64)
+    _, _, found = ran(cuda, op, operands, {})
+    assert np.array_equal(found["out0"], wanted["out0"])
+    assert max(errors_of(cuda, op, operands, {})) <= op.tolerance_for(operands)
 
 
 @pytest.mark.parametrize("size", [1e-10, 1e6])

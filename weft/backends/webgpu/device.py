@@ -210,6 +210,10 @@ class Device:
     def attention(self, call: Any) -> None:
         """Launches of its own for attention: none."""
 
+    def rows_of(self, program: Any, units: Any, call: Any) -> tuple[Any, ...]:
+        """Launches of its own for several units of steps of one row: none."""
+        return ()
+
     def submit(self, commands: Any) -> None:
         self.queue.submit([commands])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from weft.backends.base import Aside, Executable, Masks, Temperatures, TopRows, fixed
 from weft.backends.webgpu.device import PARAMS_BYTES, Buffer, Device, Staging
 from weft.backends.webgpu.fuse import Fusing, Unit, launches
-from weft.backends.webgpu.launch import BLOCKS, WORD, Call, Launch, bits, copy, query_heads
+from weft.backends.webgpu.launch import BLOCKS, ROW_BLOCKS, WORD, Call, Launch, bits, copy, query_heads
 from weft.backends.webgpu.native import Dispatch
 from weft.backends.webgpu.top import WIDEST, Asked, Top, beside_words, kept_for, mask_words, scratch_words
 from weft.errors import BackendError
@@ -73,7 +74,11 @@ def launches_of(program: Program, places: Places, bound: Mapping[str, Any], devi
         return Call(one, program.table, places.of, bound, device, scratch)
 
     found: list[Launch] = []
-    for unit in Fusing(program, bound).units() if device.fusing else [Unit(instr) for instr in program.body]:
+    units = Fusing(program, bound).units() if device.fusing else [Unit(instr) for instr in program.body]
+    rows = list(device.rows_of(program, units, call)) if device.fusing else []
+    inside = {id(unit) for row in rows for unit in row.units}
+    last = {id(row.units[-1]): row.launch for row in rows}
+    for unit in units:
         instr = unit.instr
         if instr.op == "reshape":
             if places.of[str(instr.inputs[0])] != places.of[instr.outputs[0]]:
@@ -82,7 +87,10 @@ def launches_of(program: Program, places: Places, bound: Mapping[str, Any], devi
             what = f"this GPU backend has no {instr.op}"
             raise BackendError(program.name, what, advice='use compute="f32", or the cpu backend')
         else:
-            found += launches(unit, call)
+            mine = launches(unit, call)
+            found += (replace(one, row=False) for one in mine) if id(unit) in inside else mine
+            if id(unit) in last:
+                found.append(last[id(unit)])
     return found
 
 
@@ -119,6 +127,7 @@ class GpuExecutable(Executable):
         self._most = np.array([one.most for one in self._launches], np.int64)
         self._times = np.array([0 if one.times is BLOCKS else one.times for one in self._launches], np.int64)
         self._split = np.array([-1 if one.split is None else one.split for one in self._launches], np.int64)
+        self._row_only = np.array([-1 if one.row is None else one.row for one in self._launches], np.int64)
         self._params = device.buffer(max(1, len(self._launches)) * PARAMS_BYTES, "parameters")
         self._tables = [bound[value.name] for value in program.tables]
         self._bound_tables: list[Buffer] = [table.buffer for table in self._tables]
@@ -330,6 +339,7 @@ class GpuExecutable(Executable):
         if self._plan is None or self._plan[0] != step:
             items = self._items @ np.array([*step[:3], 1])
             used = (items >= self._least) & (items <= self._most) & (self._split != (step.blocks == 0))
+            used &= self._row_only != (step[:2] != (1, 1) or step.blocks > ROW_BLOCKS)
             times = np.where(self._times, self._times, step.blocks)
             counts = np.where(used, -(-items // self._per) * times, 0)
             found = []

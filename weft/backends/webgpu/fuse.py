@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.backends.base import fixed
 from weft.backends.webgpu.launch import KERNELS, WIDE_NORM, Call, Launch, count, lanes_for
-from weft.backends.webgpu.products import PRODUCTS, Norm, Rows, multiply, rows_that_norm
+from weft.backends.webgpu.products import PRODUCTS, Multiply, Norm, Rows, multiply, rows_that_norm
 from weft.frozen import frozen
 from weft.graph.program import Instr, Program
 
@@ -246,6 +246,10 @@ def launches(unit: Unit, call: Any) -> Iterator[Launch]:
 
 
 def _product(unit: Unit, call: Any) -> Iterator[Launch]:
+    yield from fused_product(unit, call).launches(call(unit.instr).device.products)
+
+
+def fused_product(unit: Unit, call: Any) -> Multiply:
     mine: Call = call(unit.instr)
     product = multiply(mine)
     biases = [(product.bias, product.results[0][1])]
@@ -269,7 +273,7 @@ def _product(unit: Unit, call: Any) -> Iterator[Launch]:
         norm: Call = call(unit.norm[0])
         gain = norm.vector(len(norm.values) - 1)
         product = replace(product, norm=Norm(norm.place(unit.norm[1]), gain, float(norm.attrs["eps"])))
-    yield from product.launches(mine.device.products)
+    return product
 
 
 def _turned(unit: Unit, call: Any) -> Iterator[Launch]:

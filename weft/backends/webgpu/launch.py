@@ -32,6 +32,7 @@ WIDE_NORM = 512  # columns of a norm from which 256 lanes take a row
 PAGED = ("attention_paged", "attention_paged_bf16")
 UNROLLED = 16  # words that attention reads at once
 WORD = 4  # bytes
+ROW_BLOCKS = 64  # of keys, at most, where one launch attends for one row: it keeps parts of all
 TEAMS = 4  # of lanes that share the keys of a query: attention_paged.wgsl
 LARGEST_DIM = 512  # channels of a head: lib/attend.wgsl
 # Channels of a state's keys and values in a word: lib/pages.wgsl.
@@ -64,6 +65,7 @@ class Launch:
     least: int = 0  # it is left out where items are fewer, or more than
     most: int = MANY
     split: bool | None = None  # it is left out of steps whose attention is not split, or is
+    row: bool | None = None  # it is left out of steps that are not one row of a short context, or are
     beside: Form = 0  # words of scratch memory that it writes
 
 

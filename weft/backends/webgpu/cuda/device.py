@@ -21,6 +21,7 @@ from weft.backends.webgpu.cuda.attention import attention, rotation, whole
 from weft.backends.webgpu.cuda.driver import CudaError, Driver, arguments_of
 from weft.backends.webgpu.cuda.narrow import NARROW
 from weft.backends.webgpu.cuda.products import MATRIX_PRODUCTS
+from weft.backends.webgpu.cuda.rows import CLUSTERS, GROUP_MEMORY, rows_of
 from weft.backends.webgpu.cuda.translate import Kernel, translated
 from weft.backends.webgpu.device import COPIED_BYTES, COPY_ROUNDS, Adapter
 from weft.backends.webgpu.launch import KERNELS as OPS
@@ -202,7 +203,7 @@ class CudaDevice:
         with self.guard():
             for key, kernel, code in zip(missing, kernels, codes):
                 size = 4 * len(kernel.shader.params)
-                compiled = Compiled(self.driver.load(code, kernel.launched), kernel.threads, size)
+                compiled = Compiled(self.driver.load(code, kernel.launched, kernel.early), kernel.threads, size)
                 self._compiled[key] = kernel.shader, compiled
         return [self._compiled[key] for key in wanted]
 
@@ -250,6 +251,10 @@ class CudaDevice:
 
     def attention(self, call: Any) -> Iterator[Launch] | None:
         return attention(call) if call.instr.op in PAGED else whole(call)
+
+    def rows_of(self, program: Any, units: Any, call: Any) -> Iterator[Any]:
+        able = int(self.capability) >= CLUSTERS and self.driver.attribute(calls.SHARED_MEMORY) >= GROUP_MEMORY
+        return rows_of(program, units, call) if able else iter(())
 
     def submit(self, commands: Commands) -> None:
         commands.run()

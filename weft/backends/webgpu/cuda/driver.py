@@ -7,7 +7,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ INSTALL = "pip install nvidia-cuda-nvrtc"
 NEWER = "pip install --upgrade nvidia-cuda-nvrtc"
 MAJOR, MINOR, PROCESSORS, INTEGRATED = 75, 76, 16, 18  # attributes of a device
 DYNAMIC_SHARED = 8  # an attribute of a kernel
+SHARED_MEMORY = 97  # an attribute of a device: bytes that a group may ask for
+EARLY = 6  # an attribute of a launch: that it may begin when those before say so
+EARLY_SINCE = 12_030  # the driver whose graphs know that
 OLDEST = 80  # the capability of the first GPUs with the products of bfloats and tf32 that the kernels are made of
 RELAXED = 2  # a capture during which other threads may call what they like
 NON_BLOCKING = 1
@@ -39,6 +42,22 @@ class CudaError(Exception):
     @property
     def lost(self) -> bool:
         return self.code in LOST
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("_", c_int), ("value", c_int), ("_rest", c_int * 15)]
+
+
+class _Launch(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        *((name, c_uint) for name in ("across", "down", "deep", "threads", "_1", "_2", "shared")),
+        *(("stream", c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", c_uint)),
+    ]
+
+
+EARLY_LAUNCH = (_Attribute * 1)(_Attribute(EARLY, 0, 1))
 
 
 @lru_cache(maxsize=1)
@@ -187,6 +206,9 @@ class Driver:
         self._recording = c_void_p()  # other threads fill buffers in `stream`, which must not become part of a graph
         self._gone = False
         self._shared: dict[int, int] = {}  # bytes that a kernel's launches ask for
+        self._early: set[int] = set()  # kernels that wait for those before themselves
+        self._version = c_int()
+        _call("cuDriverGetVersion", byref(self._version))
         _call("cuDevicePrimaryCtxRetain", byref(self._context), self.device)
         self.enter()
         _call("cuStreamCreate", byref(self.stream), NON_BLOCKING)
@@ -211,9 +233,7 @@ class Driver:
 
     @property
     def version(self) -> str:
-        value = c_int()
-        _call("cuDriverGetVersion", byref(value))
-        return _version(value.value)
+        return _version(self._version.value)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and all."""
@@ -266,8 +286,9 @@ class Driver:
         self.enter()
         _call("cuStreamSynchronize", self.stream)
 
-    def load(self, code: bytes, shared: int) -> Any:
-        """The kernel `entry` of compiled code, whose launches get so many bytes of shared memory."""
+    def load(self, code: bytes, shared: int, early: bool) -> Any:
+        """The kernel `entry` of compiled code, whose launches get so many bytes of shared memory; `early`: they may
+        begin before those asked for earlier have ended."""
         self.enter()
         module, function = c_void_p(), c_void_p()
         _call("cuModuleLoadData", byref(module), code)
@@ -275,10 +296,16 @@ class Driver:
         if shared:
             _call("cuFuncSetAttribute", function, DYNAMIC_SHARED, shared)
             self._shared[function.value or 0] = shared
+        if early and self._version.value >= EARLY_SINCE:
+            self._early.add(function.value or 0)
         return function
 
     def launch(self, function: Any, grid: tuple[int, int], threads: int, arguments: Any, stream: Any = None) -> None:
         shared, to = self._shared.get(function.value, 0), stream or self.stream
+        if function.value in self._early:
+            launch = _Launch(*grid, 1, threads, 1, 1, shared, to, EARLY_LAUNCH, 1)
+            check("cuLaunchKernelEx", _driver().cuLaunchKernelEx(byref(launch), function, arguments, None))
+            return
         code = _driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, shared, to, arguments, None)
         check("cuLaunchKernel", code)
 

@@ -249,6 +249,54 @@ FN void copy16(uint4* to, const u32* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
                : "memory");
 }
+// Workgroups of a cluster run at once and send numbers into each other's memory. A gate opens once as many bytes have come
+// as it expects; a workgroup's gates and memory may be used once all of its cluster have begun.
+typedef unsigned long long u64;
+FN u32 shared_place(const void* at) { return u32(__cvta_generic_to_shared(at)); }
+FN void expect(u64* gate, u32 bytes) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   shared_place(gate)),
+               "r"(bytes)
+               : "memory");
+}
+// A multiple of 16 bytes of the device's memory to a group's, by a machine of its own.
+FN void fetch(void* to, const u32* from, u32 bytes, u64* gate) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_place(to)),
+               "l"(from), "r"(bytes), "r"(shared_place(gate))
+               : "memory");
+}
+FN void arrive() {
+  asm volatile("fence.mbarrier_init.release.cluster; barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+FN void all_arrived() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+FN void send(f32* to, u32 rank, f32 value, u64* gate) {
+  asm volatile(
+      "{.reg .b32 there, gate; mapa.shared::cluster.u32 there, %0, %1; mapa.shared::cluster.u32 gate, %2, %1;"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [gate];}" ::"r"(shared_place(to)),
+      "r"(rank), "r"(shared_place(gate)), "r"(__float_as_uint(value))
+      : "memory");
+}
+// A multiple of 16 bytes of a workgroup's memory; what its threads wrote before `sendable` and a barrier.
+FN void sendable() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+FN void send_all(void* to, u32 rank, const void* from, u32 bytes, u64* gate) {
+  asm volatile(
+      "{.reg .b32 there, gate; mapa.shared::cluster.u32 there, %0, %1; mapa.shared::cluster.u32 gate, %2, %1;"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%3], %4, [gate];}" ::"r"(shared_place(to)),
+      "r"(rank), "r"(shared_place(gate)), "r"(shared_place(from)), "r"(bytes)
+      : "memory");
+}
+FN void wait_for(u64* gate) {
+  asm volatile(
+      "{.reg .pred open; again: mbarrier.try_wait.parity.shared::cta.b64 open, [%0], 0; @open bra done; bra again; done:}" ::"r"(
+          shared_place(gate))
+      : "memory");
+}
+FN void team_wait(u32 team, u32 size) { asm volatile("bar.sync %0, %1;" ::"r"(team), "r"(size) : "memory"); }
+FN void warp_wait() { __syncwarp(); }
+// A kernel that waits for those before may be started earlier than they end: from when all their groups have said so.
+FN void those_before_end() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+FN void those_after_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 FN void end_lot() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <u32 N>
 FN void wait_but() {
@@ -256,4 +304,6 @@ FN void wait_but() {
 }
 #define LAUNCHED(name, quads) extern __shared__ uint4 name[]  // as much as the launch says
 FN f32 from_lane(f32 value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+FN f32 from_lower(f32 value, u32 apart) { return __shfl_up_sync(0xffffffffu, value, apart); }
+FN f32 from_last(f32 value) { return __shfl_sync(0xffffffffu, value, 31); }
 #endif

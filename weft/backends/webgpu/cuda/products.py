@@ -19,6 +19,8 @@ NARROW = 1_536  # rows of a weight up to which more workgroups are worth more th
 BLOCKS_WIDE, FLOATS_WIDE = 2, 4  # eights of columns that a warp takes of blocks of integers or f32, and of halves
 
 
+MANY_COLUMNS, EIGHTS = 16_384, 4  # from so many columns on a workgroup takes so many eights of one row's
+
 TILED = ("f32", "f16", "bf16")  # weights
 
 
@@ -91,7 +93,9 @@ def one_row(
         "PADDED": padded,
         "DEEP": multiply.depth,
     }
-    sizes |= {"XS": parts * padded // 2, "SUMS": 8 * warps}
+    turns = EIGHTS if part.rows >= MANY_COLUMNS and multiply.depth <= warps * SEGMENT else 1
+    sizes |= {"XS": parts * padded // 2, "SUMS": 8 * warps, "EIGHTS": turns}
+    sizes |= {"TOPS": sizes["EACH"] * warps, "SEGMENTS": -(-padded // SEGMENT)}
     given += tuple((name, str(size)) for name, size in sizes.items())
     buffers: tuple[Any, ...] = (*multiply.bias,)
     if multiply.norm is None:
@@ -101,7 +105,15 @@ def one_row(
         places = places | {"x": multiply.norm.source, "eps": multiply.norm.eps}
     buffers += (part.buffer,) if multiply.norm is None else (part.buffer, multiply.norm.gain)
     yield Launch(
-        "matmul_one", given, places, buffers, multiply.rows, 1, -(-part.rows // 8), product.least, product.most
+        "matmul_one",
+        given,
+        places,
+        buffers,
+        multiply.rows,
+        1,
+        -(-part.rows // (8 * turns)),
+        product.least,
+        product.most,
     )
 
 
@@ -111,18 +123,19 @@ def _split(product: Product, multiply: Multiply, places: dict[str, Any], defines
     if multiply.compute == "bf16":
         places |= {"split": multiply.x, "padded": padded}
         return
-    each = parts * padded // 2
+    each, segments = parts * padded // 2, -(-padded // SEGMENT)
     places |= {"split": multiply.scratch, "scales": linear(multiply.scratch) + multiply.rows * each, "padded": padded}
     numbers = {name: places[name] for name in ("split", "scales")}
     numbers |= {"x": multiply.x, "rows": multiply.rows}
-    sizes = {"DEEP": multiply.depth, "PADDED": padded, "EACH": -(-padded // 512), "BFLOAT": dict(given)["BFLOAT"]}
-    sizes |= {"SINGLE": parts == 1}
+    pairs = -(-padded // 512)
+    sizes = {"DEEP": multiply.depth, "PADDED": padded, "EACH": pairs, "BFLOAT": dict(given)["BFLOAT"]}
+    sizes |= {"SINGLE": parts == 1, "TOPS": 8 * pairs}
     made = tuple((name, str(size)) for name, size in sizes.items())
     buffers: tuple[Any, ...] = ()
     if multiply.norm is not None:
         numbers |= {"x": multiply.norm.source, "eps": multiply.norm.eps}
         made, buffers = (*made, _lanes_of_norm(multiply)), (multiply.norm.gain,)
-    beside = multiply.rows * (each + 1)
+    beside = multiply.rows * (each + segments)
     yield Launch("split_rows", made, numbers, buffers, multiply.rows, 1, 1, product.least, product.most, beside=beside)
 
 

@@ -24,7 +24,7 @@ PRIVATE = re.compile(r"var<private> (\w+): (.+?);")
 CONSTANT = re.compile(r"const (\w+)(?:: [^=]+?)? = (.+);")
 ALIAS = re.compile(r"alias (\w+) = (.+);")
 STRUCT = re.compile(r"struct (\w+) \{(.*?)\}", re.DOTALL)
-MAIN = re.compile(r"@compute @workgroup_size\((.+?)\)\s*fn main\((.*?)\)\s*\{", re.DOTALL)
+MAIN = re.compile(r"@compute (?:@cluster_size\((\d+)\) )?@workgroup_size\((.+?)\)\s*fn main\((.*?)\)\s*\{", re.DOTALL)
 FUNCTION = re.compile(r"\bfn (\w+)\(([^)]*)\)(?: -> ([^{]+?))? \{", re.DOTALL)
 BUILTIN = re.compile(r"@builtin\((\w+)\) (\w+): ([\w<>]+)")
 FUNCTIONS = (
@@ -42,13 +42,14 @@ VALUES = {
 
 @frozen
 class Kernel:
-    """CUDA's text of a shader, with the kernel `entry`; its threads, the workgroup's invocations; and the bytes of
-    shared memory that a launch has to ask for."""
+    """CUDA's text of a shader, with the kernel `entry`; its threads, the workgroup's invocations; the bytes of shared
+    memory that a launch has to ask for; and whether it waits for the launches before it itself."""
 
     shader: Shader
     text: str
     threads: int
     launched: int = 0
+    early: bool = False
 
 
 @cache
@@ -121,7 +122,7 @@ def translated(made: Shader) -> Kernel:
     main = MAIN.search(text)
     if main is None:
         raise BackendError("shader", f"{made.name} has no entry point that CUDA could have")
-    arguments = BUILTIN.findall(main[2])
+    arguments = BUILTIN.findall(main[3])
     given = ", ".join(VALUES[what] for what, _, _ in arguments)
     taken = ", ".join(f"{kind} {name}" for _, name, kind in arguments)
     text = f"{text[: main.start()]}FN void body({taken}) {{{text[main.end() :]}"
@@ -139,13 +140,15 @@ def translated(made: Shader) -> Kernel:
     passed = "".join(f", {const}{kind}* __restrict__ {name}" for name, (kind, const) in bindings.items())
     names = "".join(f", {name}" for name in bindings)
     joined = "\n".join(outside)
+    together, alone = (f"__cluster_dims__({main[1]}, 1, 1) ", ", 1") if main[1] else ("", "")
     return Kernel(
         made,
         f"{prelude()}\n{joined}\nstruct Shader {{\n  const Params& p;\n{members}" + "\n".join(inside) + "\n};\n"
-        f'extern "C" __global__ void __launch_bounds__({main[1]}) entry(const Params p{passed}) {{\n'
+        f'extern "C" __global__ void {together}__launch_bounds__({main[2]}{alone}) entry(const Params p{passed}) {{\n'
         f"  Shader shader{{p{names}}};\n  shader.body({given});\n}}\n",
-        _threads(main[1], text),
+        _threads(main[2], text),
         sum(16 * int(one[2]) for one in LAUNCHED.finditer(text)),
+        "those_before_end()" in text,
     )
 
 

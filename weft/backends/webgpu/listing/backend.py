@@ -74,6 +74,9 @@ class ListedDevice:
     def attention(self, call: Any) -> None:
         return None
 
+    def rows_of(self, program: Any, units: Any, call: Any) -> tuple[Any, ...]:
+        return ()
+
     def joined(self, parts: Sequence[tuple[ListedBuffer, int]]) -> ListedBuffer:
         """A buffer with the first bytes of these, which are vectors, one after another."""
         pieces, at = [], 0

@@ -72,7 +72,9 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     for (u32 i = 0; i < {{OWN}}u; i++) {
       u32 element = index + i * LANES;
       for (u32 w = 0; w < WARPS; w++) {
-        if (element < 128u * TALL && begin + w * SEGMENT < p.depth) total[i] += sums[w * TALL * 128u + element];
+        if (element < 128u * TALL && begin + w * SEGMENT < p.depth) {
+          total[i] += sums[w * TALL * 128u + element] * scale_of(row0 + element / 8u, begin / SEGMENT + w);
+        }
       }
     }
   }
@@ -82,7 +84,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   for (u32 i = 0; i < {{OWN}}u; i++) {
     u32 element = index + i * LANES, row = row0 + element / 8u, col = col0 + element % 8u;
     if (element < 128u * TALL && row < p.rows) {
-      f32 value = total[i] * scale_of(row);
+      f32 value = total[i];
 #if TWOS
       sums[element] = value;
 #else

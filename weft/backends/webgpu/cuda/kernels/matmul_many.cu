@@ -60,12 +60,14 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
       }
     }
     for (u32 m = 0; m < TALL; m++) {
+      u32 row = row0 + m * 16u + g;
+      f32 scales[2] = {scale_of(row, begin / SEGMENT), scale_of(row + 8u, begin / SEGMENT)};
       for (u32 j = 0; j < WIDE; j++) {
         for (u32 i = 0; i < 4; i++) {
 #if DTYPE == f32
           sum[m][j][i] = w_fma(rest[m][j][i], 0.00048828125, sum[m][j][i]);
 #endif
-          total[m][j][i] += sum[m][j][i];
+          total[m][j][i] += sum[m][j][i] * scales[i / 2];
         }
       }
     }
@@ -74,10 +76,9 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     for (u32 half = 0; half < 2; half++) {
       u32 row = row0 + m * 16u + g + half * 8u;
       if (row < p.rows) {
-        f32 scale = scale_of(row);
         for (u32 j = 0; j < WIDE; j++) {
           u32 col = col0 + j * 8u + 2u * t;
-          f32 left = total[m][j][2 * half] * scale, right = total[m][j][2 * half + 1] * scale;
+          f32 left = total[m][j][2 * half], right = total[m][j][2 * half + 1];
           finish_two(row, col, left, right);
         }
       }

@@ -3,7 +3,7 @@
 // Meaning  weft/ops/matmul.py
 // Layout   x [rows, depth]; weight rows of `stride` words, from row `start` of the buffer on, which are columns
 //          `first` to `first` + `cols` of the result; out [rows, width]; more in lib/finish and lib/fragments
-// Method   a workgroup takes a row of x and 8 columns, a warp a segment of 256 of the depth. It splits the row as
+// Method   a workgroup takes a row of x and 8 columns, or EIGHTS times 8 one after another, a warp a segment of 256 of the depth. It splits the row as
 //          split_rows does, in the group's memory, while weights are on their way: x is asked for first. With NORM x is divided by its
 //          root mean square and multiplied by `gain` first, in rms_norm's order
 // Bound    memory
@@ -14,9 +14,11 @@
 #include fragments
 const LANES = {{LANES}}u;
 const WARPS = {{WARPS}}u;
+const EIGHTS = {{EIGHTS}}u;  // of columns
 const DEEP = {{DEEP}}u;  // = p.depth: loops over it are unrolled
 const EACH = {{EACH}}u;  // pairs of columns of a thread
 const PADDED = {{PADDED}}u;
+#include segments
 #include root
 #if NORM
 #params eps: f32
@@ -24,19 +26,18 @@ const PADDED = {{PADDED}}u;
 #endif
 var<workgroup> xs: array<u32, {{XS}}>;  // [part][column / 2]
 var<workgroup> sums: array<f32, {{SUMS}}>;  // [warp][column]
+var<workgroup> scales: array<f32, {{SEGMENTS}}>;
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) index: u32) {
-  u32 across = (p.cols + 7u) / 8u;
+  u32 across = (p.cols + 8u * EIGHTS - 1u) / (8u * EIGHTS);
   u32 group = group_of(at, groups);
   u32 row = group / across;
   if (row >= p.rows) return;
   u32 warp = index / 32u, lane = index % 32u, g = lane / 4u, t = lane % 4u;
-  u32 col0 = group % across * 8u;
+  u32 col0 = group % across * (8u * EIGHTS);
   u32 mine = row_of(w_min(col0 + g, p.cols - 1u)) * p.stride;
-  u32 left = row_of(w_min(col0 + 2u * t, p.cols - 1u)) * p.stride;
-  u32 right = row_of(w_min(col0 + 2u * t + 1u, p.cols - 1u)) * p.stride;
   u32 from_x = p.x + row * DEEP;
 #if NORM
   f32 gains[2 * EACH];
@@ -65,78 +66,100 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
 #if NORM
   f32 root = root_of(index, squared, p.eps);
 #endif
-  f32 part = 0;
-#pragma unroll
-  for (u32 i = 0; i < 2 * EACH; i++) {
 #if NORM
-    kept[i] = kept[i] / root * gains[i];
+#pragma unroll
+  for (u32 i = 0; i < 2 * EACH; i++) kept[i] = kept[i] / root * gains[i];
 #endif
-    part = larger(part, bitcast<u32>(kept[i]));
-  }
-  f32 largest = largest_of(index, LANES, part);
-  f32 scale = scale_for(largest);
+  find_largest(index, kept);
+#pragma unroll
   for (u32 i = 0; i < EACH; i++) {
     u32 pair = index + i * LANES;
+    f32 largest = largest_around(pair), scale = scale_for(largest);
     u32 parts[PARTS];
     split_pair(kept[2 * i] * scale, kept[2 * i + 1] * scale, parts);
     if (2u * pair < PADDED) {
       for (u32 j = 0; j < PARTS; j++) xs[j * (PADDED / 2u) + pair] = parts[j];
+      if (pair % 128u == 0u) scales[pair / 128u] = inverse_of(largest);
     }
   }
   w_workgroupBarrier();
-  f32 total = 0;
-  for (u32 begin = 0; begin < DEEP; begin += WARPS * SEGMENT) {
-    u32 k = begin + warp * SEGMENT;
-    f32 sum[4] = {0, 0, 0, 0}, rest[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (u32 eight = 0; eight < EIGHTS; eight++, col0 += 8u) {
+    u32 left = row_of(w_min(col0 + 2u * t, p.cols - 1u)) * p.stride;
+    u32 right = row_of(w_min(col0 + 2u * t + 1u, p.cols - 1u)) * p.stride;
+#if EIGHTS == 1
+#else
+    Raw next[8];  // of the next eight columns
+    u32 following = row_of(w_min(col0 + 8u + g, p.cols - 1u)) * p.stride;
     for (u32 i = 0; i < 8; i++) {
-      u32 k0 = k + i * 32u;
-      if (k0 < DEEP) {
-        array<Halves, PARTS> x;
-        for (u32 j = 0; j < PARTS; j++) {
-          x[j].low = no_pairs();
-          x[j].high = no_pairs();
-          if (g == 0u) x[j].low = columns_of(j * (PADDED / 2u) + k0 / 2u, t);
+      if (eight + 1u < EIGHTS && warp * SEGMENT + i * 32u < DEEP) next[i] = raw_of(following, warp * SEGMENT + i * 32u, t);
+    }
+#endif
+    f32 total = 0;
+    for (u32 begin = 0; begin < DEEP; begin += WARPS * SEGMENT) {
+      u32 k = begin + warp * SEGMENT;
+      f32 sum[4] = {0, 0, 0, 0}, rest[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
+      for (u32 i = 0; i < 8; i++) {
+        u32 k0 = k + i * 32u;
+        if (k0 < DEEP) {
+          array<Halves, PARTS> x;
+          for (u32 j = 0; j < PARTS; j++) {
+            x[j].low = no_pairs();
+            x[j].high = no_pairs();
+            if (g == 0u) x[j].low = columns_of(j * (PADDED / 2u) + k0 / 2u, t);
+          }
+          Pairs w = pairs_of(raw[i], k0), less = no_pairs();
+#if DTYPE == f32
+          less = rests_of(raw[i], w);
+#endif
+          add_ones(ones, x);
+          add_chunk(sum, rest, x, w, less, scales_of(left, k0), scales_of(right, k0), ones);
         }
-        Pairs w = pairs_of(raw[i], k0), less = no_pairs();
-#if DTYPE == f32
-        less = rests_of(raw[i], w);
-#endif
-        add_ones(ones, x);
-        add_chunk(sum, rest, x, w, less, scales_of(left, k0), scales_of(right, k0), ones);
       }
-    }
 #if DTYPE == f32
-    for (u32 i = 0; i < 4; i++) sum[i] = w_fma(rest[i], 0.00048828125, sum[i]);
+      for (u32 i = 0; i < 4; i++) sum[i] = w_fma(rest[i], 0.00048828125, sum[i]);
 #endif
-    if (lane < 4u) {
-      sums[warp * 8u + 2u * t] = sum[0];
-      sums[warp * 8u + 2u * t + 1u] = sum[1];
-    }
-    w_workgroupBarrier();
-    if (index < 8u) {
-      for (u32 i = 0; i < WARPS; i++) {
-        if (begin + i * SEGMENT < DEEP) total += sums[i * 8u + index];
+      if (lane < 4u) {
+        sums[warp * 8u + 2u * t] = sum[0];
+        sums[warp * 8u + 2u * t + 1u] = sum[1];
       }
+      w_workgroupBarrier();
+      if (index < 8u) {
+        for (u32 i = 0; i < WARPS; i++) {
+          if (begin + i * SEGMENT < DEEP) total += sums[i * 8u + index] * scales[begin / SEGMENT + i];
+        }
+      }
+      w_workgroupBarrier();
+#if EIGHTS == 1
+      for (u32 i = 0; i < 8; i++) {
+        u32 k0 = k + WARPS * SEGMENT + i * 32u;
+        if (k0 < DEEP) raw[i] = raw_of(mine, k0, t);
+      }
+#else
+      for (u32 i = 0; i < 8; i++) raw[i] = next[i];
+#endif
     }
-    w_workgroupBarrier();
-    for (u32 i = 0; i < 8; i++) {
-      u32 k0 = k + WARPS * SEGMENT + i * 32u;
-      if (k0 < DEEP) raw[i] = raw_of(mine, k0, t);
-    }
-  }
-  total = total * inverse_of(largest);
 #if PAIRED
-  if (index < 8u) sums[index] = total;
-  w_workgroupBarrier();
-  if (index < 4u && col0 + 2u * index < p.cols) finish_pair(row, col0 + 2u * index, sums[2u * index], sums[2u * index + 1u]);
+    if (index < 8u) sums[index] = total;
+    w_workgroupBarrier();
+    if (index < 4u && col0 + 2u * index < p.cols) finish_pair(row, col0 + 2u * index, sums[2u * index], sums[2u * index + 1u]);
+#if EIGHTS == 1
 #else
-  u32 col = col0 + index;
+    w_workgroupBarrier();
+#endif
+#else
+    u32 col = col0 + index;
 #if ADD
-  if (index < 8u && col < p.cols) put(place_of(row, col), before + activated(biased(col, total)));
+#if EIGHTS == 1
 #else
-  if (index < 8u && col < p.cols) finish(row, col, total);
+    before = index < 8u && col < p.cols ? f(p.residual + row * p.width + p.first + col) : 0.0;
+#endif
+    if (index < 8u && col < p.cols) put(place_of(row, col), before + activated(biased(col, total)));
+#else
+    if (index < 8u && col < p.cols) finish(row, col, total);
 #endif
 #endif
+  }
 }
 
 // A lane's eight columns of 32 of a part of x.

@@ -90,8 +90,11 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     }
     here = here + LOT == (AHEAD + 1u) * LOT ? 0u : here + LOT;
     if ((lot + 1u) * CHUNKS % (SEGMENT / 32u) == 0u || lot + 1u == lots) {
+      u32 segment = lot * CHUNKS / (SEGMENT / 32u);
 #pragma unroll
       for (u32 m = 0; m < TALL; m++) {
+        u32 row = row0 + my_row + m * 16u + g;
+        f32 scales[2] = {scale_of(row, segment), scale_of(row + 8u, segment)};
 #pragma unroll
         for (u32 j = 0; j < WIDE; j++) {
           for (u32 i = 0; i < 4; i++) {
@@ -99,7 +102,7 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
             sum[m][j][i] = w_fma(rest[m][j][i], 0.00048828125, sum[m][j][i]);
             rest[m][j][i] = 0;
 #endif
-            total[m][j][i] += sum[m][j][i];
+            total[m][j][i] += sum[m][j][i] * scales[i / 2];
             sum[m][j][i] = 0;
           }
         }
@@ -112,11 +115,10 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
     for (u32 half = 0; half < 2; half++) {
       u32 row = row0 + my_row + m * 16u + g + half * 8u;
       if (row < p.rows) {
-        f32 scale = scale_of(row);
 #pragma unroll
         for (u32 j = 0; j < WIDE; j++) {
           u32 col = col0 + my_col + j * 8u + 2u * t;
-          finish_two(row, col, total[m][j][2 * half] * scale, total[m][j][2 * half + 1] * scale);
+          finish_two(row, col, total[m][j][2 * half], total[m][j][2 * half + 1]);
         }
       }
     }

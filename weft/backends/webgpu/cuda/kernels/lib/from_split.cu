@@ -26,11 +26,11 @@ FN Pairs columns_of(u32 row, u32 part, u32 k0, u32 t) {
   return found;
 }
 
-// What a row's sums are multiplied by.
-FN f32 scale_of(u32 row) {
+// What a row's sums over 256 columns are multiplied by.
+FN f32 scale_of(u32 row, u32 segment) {
 #if BARE
   return 1.0;
 #else
-  return f(p.scales + row);
+  return row < p.rows ? f(p.scales + row * ((p.padded + 255u) / 256u) + segment) : 0.0;
 #endif
 }

@@ -1,5 +1,4 @@
-// split: a row's power of two, and its numbers as sums of halves (bfloats with BFLOAT).
-var<workgroup> tops: array<f32, 32>;
+// split: a power of two for numbers, and these as sums of halves (bfloats with BFLOAT).
 
 // The larger magnitude; numbers that are not finite count as the largest there is.
 FN f32 larger(f32 before, u32 word) {
@@ -7,17 +6,7 @@ FN f32 larger(f32 before, u32 word) {
   return before >= size ? before : size;
 }
 
-FN f32 largest_of(u32 index, u32 lanes_here, f32 part) {
-  for (u32 mask = 16u; mask > 0u; mask /= 2u) part = larger(part, bitcast<u32>(from_lane(part, mask)));
-  if (index % 32u == 0u) tops[index / 32u] = part;
-  w_workgroupBarrier();
-  f32 found = 0;
-  for (u32 i = 0; i < lanes_here / 32u; i++) found = larger(found, bitcast<u32>(tops[i]));
-  w_workgroupBarrier();
-  return found;
-}
-
-// 2^13 over the power of two of a row's largest number; 1 where that is not finite.
+// 2^13 over the power of two of the largest number; 1 where that is not finite.
 FN u32 exponent_of(f32 largest) {
   u32 exponent = bitcast<u32>(largest) >> 23u;
   return exponent >= 255u ? 140u : exponent < 14u ? 14u : exponent;
