@@ -89,13 +89,13 @@ def one_row(
     sizes = {
         "LANES": lanes,
         "WARPS": warps,
-        "EACH": -(-padded // (2 * lanes)),
+        "TURNS_OF_X": -(-padded // (SEGMENT * warps)),
         "PADDED": padded,
         "DEEP": multiply.depth,
     }
     turns = EIGHTS if part.rows >= MANY_COLUMNS and multiply.depth <= warps * SEGMENT else 1
     sizes |= {"XS": parts * padded // 2, "SUMS": 8 * warps, "EIGHTS": turns}
-    sizes |= {"TOPS": sizes["EACH"] * warps, "SEGMENTS": -(-padded // SEGMENT)}
+    sizes |= {"SEGMENTS": -(-padded // SEGMENT)}
     given += tuple((name, str(size)) for name, size in sizes.items())
     buffers: tuple[Any, ...] = (*multiply.bias,)
     if multiply.norm is None:

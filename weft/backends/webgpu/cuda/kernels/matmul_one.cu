@@ -3,9 +3,9 @@
 // Meaning  weft/ops/matmul.py
 // Layout   x [rows, depth]; weight rows of `stride` words, from row `start` of the buffer on, which are columns
 //          `first` to `first` + `cols` of the result; out [rows, width]; more in lib/finish and lib/fragments
-// Method   a workgroup takes a row of x and 8 columns, or EIGHTS times 8 one after another, a warp a segment of 256 of the depth. It splits the row as
-//          split_rows does, in the group's memory, while weights are on their way: x is asked for first. With NORM x is divided by its
-//          root mean square and multiplied by `gain` first, in rms_norm's order
+// Method   a workgroup takes a row of x and 8 columns, or EIGHTS times 8 one after another, a warp a segment of 256 of the
+//          depth. A warp splits its own segments as split_rows does, in the group's memory, while weights are on their
+//          way: x is asked for first. With NORM x is divided by its root mean square and multiplied by `gain` before
 // Bound    memory
 #include group
 #params x, out, rows, depth, width, stride, start, first, cols
@@ -16,9 +16,9 @@ const LANES = {{LANES}}u;
 const WARPS = {{WARPS}}u;
 const EIGHTS = {{EIGHTS}}u;  // of columns
 const DEEP = {{DEEP}}u;  // = p.depth: loops over it are unrolled
-const EACH = {{EACH}}u;  // pairs of columns of a thread
+const TURNS_OF_X = {{TURNS_OF_X}}u;  // segments that a warp splits
+const EACH = 4u * TURNS_OF_X;  // pairs of columns of a thread
 const PADDED = {{PADDED}}u;
-#include segments
 #include root
 #if NORM
 #params eps: f32
@@ -27,6 +27,9 @@ const PADDED = {{PADDED}}u;
 var<workgroup> xs: array<u32, {{XS}}>;  // [part][column / 2]
 var<workgroup> sums: array<f32, {{SUMS}}>;  // [warp][column]
 var<workgroup> scales: array<f32, {{SEGMENTS}}>;
+
+// A thread's pairs of columns: four of each segment of its warp.
+FN u32 pair_of(u32 i, u32 warp, u32 lane) { return (warp + i / 4u * WARPS) * 128u + lane + i % 4u * 32u; }
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -43,14 +46,14 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
   f32 gains[2 * EACH];
 #pragma unroll
   for (u32 i = 0; i < 2 * EACH; i++) {
-    u32 c = 2u * (index + i / 2u * LANES) + i % 2u;
+    u32 c = 2u * pair_of(i / 2u, warp, lane) + i % 2u;
     gains[i] = c < DEEP ? gain[c] : 0.0;
   }
 #endif
   f32 kept[2 * EACH];
 #pragma unroll
   for (u32 i = 0; i < 2 * EACH; i++) {
-    u32 c = 2u * (index + i / 2u * LANES) + i % 2u;
+    u32 c = 2u * pair_of(i / 2u, warp, lane) + i % 2u;
     kept[i] = c < DEEP ? f(from_x + c) : 0.0;
   }
 #if ADD
@@ -70,19 +73,24 @@ fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: v
 #pragma unroll
   for (u32 i = 0; i < 2 * EACH; i++) kept[i] = kept[i] / root * gains[i];
 #endif
-  find_largest(index, kept);
 #pragma unroll
-  for (u32 i = 0; i < EACH; i++) {
-    u32 pair = index + i * LANES;
-    f32 largest = largest_around(pair), scale = scale_for(largest);
-    u32 parts[PARTS];
-    split_pair(kept[2 * i] * scale, kept[2 * i + 1] * scale, parts);
-    if (2u * pair < PADDED) {
-      for (u32 j = 0; j < PARTS; j++) xs[j * (PADDED / 2u) + pair] = parts[j];
-      if (pair % 128u == 0u) scales[pair / 128u] = inverse_of(largest);
+  for (u32 turn = 0; turn < TURNS_OF_X; turn++) {
+    f32 part = 0;
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) part = larger(part, bitcast<u32>(kept[8u * turn + i]));
+    f32 largest = largest_of_warp(part), scale = scale_for(largest);
+#pragma unroll
+    for (u32 i = 4u * turn; i < 4u * turn + 4u; i++) {
+      u32 pair = pair_of(i, warp, lane);
+      u32 parts[PARTS];
+      split_pair(kept[2 * i] * scale, kept[2 * i + 1] * scale, parts);
+      if (2u * pair < PADDED) {
+        for (u32 j = 0; j < PARTS; j++) xs[j * (PADDED / 2u) + pair] = parts[j];
+        if (pair % 128u == 0u) scales[pair / 128u] = inverse_of(largest);
+      }
     }
   }
-  w_workgroupBarrier();
+  warp_wait();  // a warp multiplies what it has split
 #pragma unroll
   for (u32 eight = 0; eight < EIGHTS; eight++, col0 += 8u) {
     u32 left = row_of(w_min(col0 + 2u * t, p.cols - 1u)) * p.stride;

@@ -1,11 +1,6 @@
 // segments: the largest number of each 256 columns of a row, of which a thread has pairs `index`, `index` + LANES, ...
 var<workgroup> tops: array<f32, {{TOPS}}>;  // of 64 columns each
 
-FN f32 largest_of_warp(f32 part) {
-  for (u32 mask = 16u; mask > 0u; mask /= 2u) part = larger(part, bitcast<u32>(from_lane(part, mask)));
-  return part;
-}
-
 FN void find_largest(u32 index, const f32 (&kept)[2 * EACH]) {
 #pragma unroll
   for (u32 i = 0; i < EACH; i++) {

@@ -6,6 +6,11 @@ FN f32 larger(f32 before, u32 word) {
   return before >= size ? before : size;
 }
 
+FN f32 largest_of_warp(f32 part) {
+  for (u32 mask = 16u; mask > 0u; mask /= 2u) part = larger(part, bitcast<u32>(from_lane(part, mask)));
+  return part;
+}
+
 // 2^13 over the power of two of the largest number; 1 where that is not finite.
 FN u32 exponent_of(f32 largest) {
   u32 exponent = bitcast<u32>(largest) >> 23u;
