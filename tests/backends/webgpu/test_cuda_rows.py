@@ -6,6 +6,7 @@ import tiny
 from emulated import EmulatedDevice, EmulatedDriver, header
 from gpus import ALL
 
+from weft.backends.webgpu import executable
 from weft.backends.webgpu.cuda import driver as calls
 from weft.backends.webgpu.cuda.backend import CudaBackend
 from weft.backends.webgpu.cuda.device import CudaDevice
@@ -60,8 +61,8 @@ def kernels_of(decoder):
 
 
 @pytest.mark.parametrize("name", list(HEADS)[: None if ALL else 1])
-def test_one_row_has_the_bits_that_it_has_among_others(tmp_path, name):
-    """Up to a second block of keys, which another workgroup of the cluster has."""
+def test_one_row_has_the_bits_that_it_has_among_others(tmp_path, monkeypatch, name):
+    """Up to a second block of keys, which another workgroup of the cluster has; and where a context is too long."""
     header()
     cfg = {**CFG, **HEADS[name]}
     ids = tiny.token_ids(cfg, 66)
@@ -73,6 +74,14 @@ def test_one_row_has_the_bits_that_it_has_among_others(tmp_path, name):
         found.append(decoder.run(step))
     assert {"attend_row", "gated_row"} <= kernels_of(decoder)
     assert np.array_equal(np.concatenate(found), decoder.logits(ids))
+    driver = decoder.backend.device.driver
+    before, counts = driver.launches, []
+    for most in (2, 1):
+        monkeypatch.setattr(executable, "ROW_BLOCKS", most)
+        assert np.array_equal(decoder.run(step), found[-1])
+        counts.append(driver.launches - before)
+        before = driver.launches
+    assert counts[0] < counts[1]
 
 
 @pytest.mark.parametrize("driver", [EmulatedDriver, SmallDriver])

@@ -38,6 +38,7 @@ class Step(NamedTuple):
     masked: bool = False  # whether some numbers of rows do not count
     aside: int = 0  # columns of each row that are read back, too
     summed: bool = False  # whether masses of rows are
+    row: bool = False  # whether it is one row of a short context
 
 
 class Places:
@@ -149,8 +150,7 @@ class GpuExecutable(Executable):
         return self._program
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        sizes = self._bound_sizes(inputs)
-        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
+        step = self._step(inputs)
         with self._device.lock, self._device.guard():
             self._submit(step, inputs)
             return self._outputs(step)
@@ -165,8 +165,7 @@ class GpuExecutable(Executable):
         temperatures: Temperatures = None,
     ) -> TopRows:
         assert [value.name for value in self._program.outputs] == [output]
-        sizes = self._bound_sizes(inputs)
-        step = Step(sizes["T"], sizes["B"], sizes["L"], self._blocks(sizes["T"], inputs))
+        step = self._step(inputs)
         rows = self._rows(step)
         if not rows:
             with self._device.lock, self._device.guard():
@@ -245,13 +244,19 @@ class GpuExecutable(Executable):
             self._tops[key] = Top(self._device, self._width, *key)
         return self._tops[key]
 
-    def _blocks(self, tokens: int, inputs: Mapping[str, Any]) -> int:
-        """Into how many blocks of keys attention is split: a power of two, so that few steps differ. 0 where it is not,
-        since there are few keys, or enough queries for all of the device."""
+    def _step(self, inputs: Mapping[str, Any]) -> Step:
+        sizes = self._bound_sizes(inputs)
+        tokens, sequences, rows = sizes["T"], sizes["B"], sizes["L"]
         if not tokens or not 0 < tokens * self._heads < self._device.busy:
-            return 0
+            return Step(tokens, sequences, rows)
         last = max(int(inputs[name].max()) for name in ("positions", "reach") if name in inputs)
         blocks = (last + BLOCK) // BLOCK
+        short = tokens == 1 and sequences == 1 and blocks <= ROW_BLOCKS
+        return Step(tokens, sequences, rows, self._split_into(tokens, blocks), row=short)
+
+    def _split_into(self, tokens: int, blocks: int) -> int:
+        """Into how many blocks of keys attention is split: a power of two, so that few steps differ. 0 where it is not,
+        since there are few keys, or enough queries for all of the device."""
         rounded = 1 << (blocks - 1).bit_length()
         return 0 if blocks <= FEW_BLOCKS or self._part_bytes(tokens, rounded) > MOST_PARTS else rounded
 
@@ -339,7 +344,7 @@ class GpuExecutable(Executable):
         if self._plan is None or self._plan[0] != step:
             items = self._items @ np.array([*step[:3], 1])
             used = (items >= self._least) & (items <= self._most) & (self._split != (step.blocks == 0))
-            used &= self._row_only != (step[:2] != (1, 1) or step.blocks > ROW_BLOCKS)
+            used &= self._row_only != (not step.row)
             times = np.where(self._times, self._times, step.blocks)
             counts = np.where(used, -(-items // self._per) * times, 0)
             found = []

@@ -4,8 +4,8 @@
 // Layout   rows of queries, keys and values follow each other in `weight`, from row `start` on; the state as lib/pages, in
 //          f16; heads that share keys have 256 channels together; more in lib/two_products
 // Method   a cluster has the heads that share keys. All of its workgroups get the queries, keys and values and turn the
-//          queries; the one with the last block of 64 keys turns the new key and writes the cache. Four warps take a block,
-//          as in attention_pages, whose bits these are; parts of blocks are joined in order by every workgroup
+//          queries; the one with the last block of 64 keys turns the new key and writes the cache. Eight warps take a block
+//          and send its part to all; every workgroup joins parts in order. Bits are those of attention_pages
 // Bound    memory
 #params heads, key_heads, positions, pages, table, window, scale: f32, cap: f32, q_eps: f32, k_eps: f32
 #include two_products

@@ -5,8 +5,8 @@
 // weight a workgroup multiplies {{ROWS}} rows by all columns and gives the results to the others; then it multiplies an eighth
 // of the second weight's rows by the cluster's columns, and leaves these parts of the sums. Who reads them adds them up in
 // order: the next kernel of this kind (SUMMED), of which a workgroup has an eighth and gives it to the others, or with
-// FINAL the workgroup that ends last among those with the same rows. All weights are asked for at once: a lane's own 16
-// bytes of a chunk lie in `slots`.
+// FINAL the workgroup that ends last among those with the same rows. A warp that does nothing else asks for all weights at
+// the start; they come into `slots`.
 #include group
 #include math
 #bind weight2: array<u32>
@@ -60,8 +60,7 @@ FN void make_gates(u32 lane, u32 made_bytes) {
   expect(&gates[4], 2u * SEGMENT * 8u * SECOND);
 }
 
-// Weights: row_of says which row of the first one is the workgroup's row `row`; then, into the second cache, those of the
-// next kernel, all workgroups in turn.
+// Weights: row_of says which row of the first one is the workgroup's row `row`.
 FN void ask(u32 lane, u32 cluster, u32 rank) {
   warp_wait();
   for (u32 row = lane; row < OWN_ROWS; row += 32u) fetch(&slots[row * PITCH], weight + row_of(row) * p.stride, 2u * DEEP, &gates[3]);
@@ -71,7 +70,7 @@ FN void ask(u32 lane, u32 cluster, u32 rank) {
   }
 }
 
-// What a thread needs of x and of its gain, asked for before the weights: those would be waited for, too.
+// What a thread needs of x and of its gain.
 #if SUMMED
 struct Own { x: f32, gains: array<f32, 2 * EACH>, parts: array<f32, BEFORE> }
 #else
